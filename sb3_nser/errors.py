@@ -1,0 +1,39 @@
+"""Every error and warning this package raises.
+
+Configuration errors are neither ``ValueError`` nor ``AssertionError``: rl_zoo3's Optuna loop reads those two as
+"bad hyper-parameters" and prunes the trial, which would hide a typo behind an empty study.
+"""
+
+from __future__ import annotations
+
+
+class NSERError(Exception):
+    """Base class of every error this package raises on purpose."""
+
+
+class ConfigurationError(NSERError):
+    """An argument has the wrong name, type or range; the message names argument, value and cure."""
+
+
+class UnsupportedError(NSERError):
+    """The algorithm, space or observation is outside what the package can handle; the message says what is inside."""
+
+
+class InductionError(NSERError):
+    """A call to the rule inducer failed (raised only in strict mode; the original error is ``__cause__``)."""
+
+
+class LLMUnavailableError(NSERError):
+    """No server answers, or it does not have the model; found before training starts."""
+
+
+class RecordError(NSERError):
+    """An induction record cannot be read, or does not belong to the run that replays it."""
+
+
+class ModelFileError(NSERError):
+    """A model file for the embedded server cannot be found, or its sha256 is not the pinned one."""
+
+
+class NSERWarning(UserWarning):
+    """Something went wrong that does not stop training; raised once per cause."""
