@@ -1,0 +1,71 @@
+"""Arguments as YAML delivers them: ``1e3`` arrives as text, ``1000.0`` as a float. Convert once, or say what is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from sb3_nser.errors import ConfigurationError
+
+
+def as_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, open_low: bool = False) -> float:
+    """
+    :param name: the argument's name, for the message
+    :param value: a number, or its text (``"1e-6"``)
+    :param low: smallest allowed value
+    :param high: largest allowed value
+    :param open_low: True if ``low`` itself is not allowed
+    :return: the number as a finite float
+    :raises ConfigurationError: if it is not a number, not finite or out of range
+    """
+    number = math.nan
+    if not isinstance(value, bool):
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            pass
+    if not math.isfinite(number):
+        raise ConfigurationError(f"{name}={value!r} is not a number; {name} must be {_span(low, high, open_low)}.")
+    if number < low or number > high or (open_low and number == low):
+        raise ConfigurationError(f"{name}={value!r} is out of range; {name} must be {_span(low, high, open_low)}.")
+    return number
+
+
+def as_int(name: str, value: Any, low: int, high: float = math.inf) -> int:
+    """
+    :return: the value as an int; ``1e3`` and ``"1e3"`` are 1000
+    :raises ConfigurationError: if it is not a whole number or out of range
+    """
+    number = as_number(name, value, low, high)
+    if number != int(number):
+        raise ConfigurationError(f"{name}={value!r} must be a whole number.")
+    return int(number)
+
+
+def as_bool(name: str, value: Any) -> bool:
+    """
+    :return: the value as a bool; the words yes/no, true/false, on/off are understood
+    :raises ConfigurationError: for anything else
+    """
+    words = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in words:
+        return words[value.strip().lower()]
+    raise ConfigurationError(f"{name}={value!r} must be true or false.")
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """:return: ``" Did you mean 'x'?"`` for the known word most like it, else an empty string."""
+    match = difflib.get_close_matches(str(word), list(known), n=1)
+    return f" Did you mean {match[0]!r}?" if match else ""
+
+
+def _span(low: float, high: float, open_low: bool) -> str:
+    if math.isinf(low) and math.isinf(high):
+        return "a finite number"
+    if math.isinf(high):
+        return f"a finite number {'above' if open_low else 'of at least'} {low:g}"
+    return f"a number in {'(' if open_low else '['}{low:g}, {high:g}]"

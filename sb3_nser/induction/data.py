@@ -1,0 +1,83 @@
+"""From the replay buffer to columns: whole episodes, named features, returns-to-go."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from sb3_nser.induction.episodes import Experience
+from sb3_nser.vocabulary import Vocabulary
+
+
+class _Episode(Protocol):
+    @property
+    def indices(self) -> np.ndarray: ...
+
+
+class _Transitions(Protocol):
+    @property
+    def observations(self) -> np.ndarray: ...
+    @property
+    def next_observations(self) -> np.ndarray: ...
+    @property
+    def actions(self) -> np.ndarray: ...
+    @property
+    def rewards(self) -> np.ndarray: ...
+
+
+class EpisodeSource(Protocol):
+    """What is asked of a replay buffer."""
+
+    def complete_episodes(self, max_transitions: int | None = None) -> list[_Episode]:
+        """:return: whole episodes, newest first"""
+        ...
+
+    def transitions(self, indices: np.ndarray) -> _Transitions:
+        """:return: raw stored arrays of those transitions"""
+        ...
+
+
+def returns_to_go(rewards: np.ndarray, lengths: np.ndarray, gamma: float) -> np.ndarray:
+    """
+    G_t = r_t + γ G_{t+1} within each episode; nothing is added behind a time limit.
+
+    :param rewards: episodes one after another, shape (N,)
+    :param lengths: steps of each episode, summing to N
+    :param gamma: discount in [0, 1]
+    :return: float64 of shape (N,)
+    """
+    out = np.asarray(rewards, np.float64).copy()
+    ends = np.cumsum(lengths)
+    # all episodes at once, from their last steps backwards: as many vector steps as the longest episode has
+    for back in range(1, int(lengths.max(initial=0))):
+        rows = ends[lengths > back] - 1 - back
+        out[rows] += gamma * out[rows + 1]
+    return out
+
+
+def collect(source: EpisodeSource, vocabulary: Vocabulary, gamma: float, max_transitions: int) -> Experience:
+    """
+    :param source: the replay buffer
+    :param vocabulary: names for its raw observations
+    :param gamma: the algorithm's discount
+    :param max_transitions: most transitions, newest episodes first, at least one episode if there is one
+    :return: episodes in the order in which they happened; empty columns if no episode is complete
+    """
+    episodes = source.complete_episodes(max_transitions)[::-1]
+    if not episodes:
+        nothing = np.zeros(0)
+        columns = {feature.name: np.zeros(0, np.float32) for feature in vocabulary.features}
+        shape = (0, len(vocabulary.actions.names)) if vocabulary.actions.continuous else (0,)
+        return Experience(columns, np.zeros(shape), nothing, nothing, np.zeros(0, np.int64))
+    lengths = np.array([len(episode.indices) for episode in episodes])
+    rows = source.transitions(np.concatenate([episode.indices for episode in episodes]))
+    columns = {name: column.numpy() for name, column in vocabulary.evaluate(rows.observations, rows.next_observations).items()}
+    rewards = np.asarray(rows.rewards, np.float64).reshape(-1)
+    return Experience(
+        columns,
+        vocabulary.actions.from_buffer(rows.actions),
+        rewards,
+        returns_to_go(rewards, lengths, gamma),
+        np.repeat(np.arange(len(episodes)), lengths),
+    )

@@ -1,0 +1,283 @@
+"""Rules from a language model behind Ollama's HTTP API, through the official client."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import ollama
+from pydantic import ValidationError
+
+from sb3_nser.arguments import as_int, as_number, closest
+from sb3_nser.errors import ConfigurationError, LLMUnavailableError
+from sb3_nser.induction.base import InductionFailure, InductionReply, InductionRequest
+from sb3_nser.rules.schema import MAX_REPLY_CHARACTERS
+
+MAX_BODY_BYTES = 4 * 1024 * 1024
+"""Most bytes of one HTTP answer: a stream wraps every token in some 200 bytes of JSON."""
+CHECK_SECONDS = 10.0
+CHARACTERS_PER_TOKEN = 3.0
+"""Lower bound for English with JSON and names; used to keep a prompt inside the context window."""
+
+
+class _Overrun(Exception):
+    """Raised inside the transport when the call's deadline or size limit is reached."""
+
+
+class _Limits:
+    def __init__(self) -> None:
+        self.until = float("inf")
+        self.bytes_left = MAX_BODY_BYTES
+
+
+class _BoundedStream(httpx.SyncByteStream):
+    """A response body that ends with the call's total deadline, however slowly the bytes trickle."""
+
+    def __init__(self, stream: httpx.SyncByteStream, limits: _Limits) -> None:
+        self._stream, self._limits = stream, limits
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._stream:
+            self._limits.bytes_left -= len(chunk)
+            if self._limits.bytes_left < 0:
+                raise _Overrun("size")
+            if time.monotonic() > self._limits.until:
+                raise _Overrun("deadline")
+            yield chunk
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class _BoundedTransport(httpx.HTTPTransport):
+    def __init__(self, limits: _Limits) -> None:
+        super().__init__()
+        self._limits = limits
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        response = super().handle_request(request)
+        if isinstance(response.stream, httpx.SyncByteStream):
+            response.stream = _BoundedStream(response.stream, self._limits)
+        return response
+
+
+class OllamaInducer:
+    """Asks a chat model for rules, with structured output.
+
+    The client's own time-out counts the gaps between bytes, not the call; here the whole call has one deadline, and the answer
+    one size limit. Nothing of this object is ever pickled.
+
+    :param model: name as ``ollama list`` shows it; ``x`` means ``x:latest``
+    :param host: address of the server; default is the environment variable ``OLLAMA_HOST``, else ``127.0.0.1:11434``
+    :param deadline: seconds for one whole call, above 0
+    :param first_deadline: seconds for the first call, which may have to load the model; default three times ``deadline``
+    :param num_ctx: context window in tokens, at least 512; sent with every call. More lets longer prompts through and needs
+        more memory
+    :param num_predict: most tokens of one reply, at least 64; doubled once after a reply was cut
+    :param temperature: randomness of the reply, 0 to 2
+    :param seed: base seed; call number k uses ``seed + k``
+    :param keep_alive: how long the server keeps the model loaded
+    :raises ConfigurationError: if an argument is out of range
+    """
+
+    def __init__(
+        self,
+        model: str,
+        host: str | None = None,
+        *,
+        deadline: float = 120.0,
+        first_deadline: float | None = None,
+        num_ctx: int = 4096,
+        num_predict: int = 600,
+        temperature: float = 0.3,
+        seed: int = 0,
+        keep_alive: str | float = "30m",
+    ) -> None:
+        if not isinstance(model, str) or not model.strip():
+            raise ConfigurationError(f"llm={model!r} must be the name of a model as `ollama list` shows it.")
+        self.model = model.strip()
+        self.host = host or os.environ.get("OLLAMA_HOST") or "http://127.0.0.1:11434"
+        self.deadline = as_number("deadline", deadline, 0.0, open_low=True)
+        self.first_deadline = (
+            3 * self.deadline if first_deadline is None else as_number("first_deadline", first_deadline, 0.0, open_low=True)
+        )
+        self.num_ctx = as_int("num_ctx", num_ctx, 512)
+        self.num_predict = as_int("num_predict", num_predict, 64)
+        self.temperature = as_number("temperature", temperature, 0.0, 2.0)
+        self.seed = as_int("seed", seed, 0)
+        self.keep_alive = keep_alive
+        self._predict_now = self.num_predict
+        self._succeeded = False
+        self._schema_refused = False
+        self._digest = ""
+        if self.prompt_budget < 1000:
+            raise ConfigurationError(
+                f"num_ctx={self.num_ctx} leaves no room for a prompt beside num_predict={self.num_predict}; raise num_ctx."
+            )
+
+    @property
+    def prompt_budget(self) -> int:
+        """Most characters of a prompt, so that prompt and reply fit into ``num_ctx``."""
+        return int((self.num_ctx - self.num_predict - 64) * CHARACTERS_PER_TOKEN)
+
+    def describe(self) -> str:
+        """:return: model and host, for logs"""
+        return f"{self.model} at {self.host}"
+
+    def check(self) -> str | None:
+        """
+        See that the server answers and has the model.
+
+        :return: a sentence if the server did not answer in time (it may be busy); None if all is well
+        :raises LLMUnavailableError: if nothing listens there, or the model is missing
+        """
+        try:
+            with self._client(CHECK_SECONDS) as client:
+                models = {item.model: item.digest or "" for item in client.list().models if item.model}
+        except (ConnectionError, httpx.ConnectError):
+            raise LLMUnavailableError(
+                f"no Ollama server answers at {self.host}: start one with `ollama serve` (or `sb3-nser serve`), or set host= "
+                "or OLLAMA_HOST to where it runs; require_llm=False trains without one."
+            ) from None
+        except Exception as error:
+            return f"{self.host} did not list its models ({_words(error)}); rules will be asked for all the same"
+        name = self.model if ":" in self.model.rsplit("/", 1)[-1] else f"{self.model}:latest"
+        if name not in models:
+            known = ", ".join(sorted(models)) or "none"
+            raise LLMUnavailableError(
+                f"the server at {self.host} has no model {self.model!r} (it has: {known}).{closest(self.model, models)} "
+                f"Get it with `ollama pull {self.model}`."
+            )
+        self._digest = models[name]
+        return None
+
+    def propose(self, request: InductionRequest) -> InductionReply:
+        """
+        Ask once. A server that is still loading is asked again; a server that refuses the schema is asked for plain JSON.
+
+        :raises InductionFailure: for whatever goes wrong, with a cause in words
+        """
+        started = time.monotonic()
+        until = started + (self.deadline if self._succeeded else self.first_deadline)
+        try:
+            reply = self._ask(request, started, until)
+        except InductionFailure:
+            raise
+        except Exception as error:
+            failure = self._explain(error, time.monotonic() - started)
+            if failure.cause == "schema" and not self._schema_refused:
+                self._schema_refused = True
+                return self.propose(request)
+            raise failure from error
+        self._succeeded = True
+        return reply
+
+    def _ask(self, request: InductionRequest, started: float, until: float) -> InductionReply:
+        messages = list(request.messages)
+        for _ in range(3):
+            remaining = until - time.monotonic()
+            if remaining <= 0:
+                raise _Overrun("deadline")
+            text, last = self._stream(messages, request, remaining, until)
+            if text or last.get("done_reason") != "load":
+                break
+            time.sleep(min(0.5, max(0.0, until - time.monotonic())))
+        seconds = time.monotonic() - started
+        evaluated, generated = int(last.get("prompt_eval_count") or 0), int(last.get("eval_count") or 0)
+        notes = []
+        if last.get("done_reason") == "length":
+            limit, self._predict_now = self._predict_now, min(2 * self.num_predict, self.num_ctx // 2)
+            sentence = f"the reply was cut at num_predict={limit}; raise num_predict or lower rules_per_call"
+            try:
+                json.loads(text)
+            except ValueError:
+                raise InductionFailure("cut", f"{self.describe()}: {sentence}.", seconds) from None
+            notes.append(f"{sentence} (what came is whole and was used)")
+        if 512 < evaluated < request.characters / 12:
+            notes.append(
+                f"the server evaluated {evaluated} tokens of a prompt of {request.characters} characters: "
+                f"it seems to cut prompts; raise num_ctx={self.num_ctx} or the server's own limit"
+            )
+        if self._schema_refused:
+            notes.append(f"{self.host} refuses the schema (an old version?); asked for plain JSON instead")
+        return InductionReply(text, self.model, self._digest, seconds, evaluated, generated, tuple(notes))
+
+    def _stream(
+        self, messages: list[dict[str, str]], request: InductionRequest, remaining: float, until: float
+    ) -> tuple[str, dict[str, Any]]:
+        options = {
+            "num_ctx": self.num_ctx,
+            "num_predict": self._predict_now,
+            "temperature": self.temperature,
+            "seed": self.seed + request.number,
+        }
+        parts: list[str] = []
+        size = 0
+        last: dict[str, Any] = {}
+        with self._client(remaining, until) as client:
+            stream = client.chat(
+                model=self.model,
+                messages=messages,
+                format="json" if self._schema_refused else request.schema,
+                options=options,
+                keep_alive=self.keep_alive,
+                think=False,
+                stream=True,
+            )
+            for part in stream:
+                content = part.message.content or ""
+                size += len(content)
+                if size > MAX_REPLY_CHARACTERS:
+                    raise _Overrun("size")
+                parts.append(content)
+                if part.done:
+                    last = part.model_dump(include={"done_reason", "prompt_eval_count", "eval_count"})
+        if not last:
+            raise InductionFailure("connection", f"{self.describe()}: the answer ended before it was complete.")
+        return "".join(parts), last
+
+    def _client(self, seconds: float, until: float | None = None) -> ollama.Client:
+        limits = _Limits()
+        limits.until = until if until is not None else time.monotonic() + seconds
+        timeout = httpx.Timeout(seconds, connect=min(seconds, 10.0))
+        return ollama.Client(host=self.host, timeout=timeout, transport=_BoundedTransport(limits))
+
+    def _explain(self, error: BaseException, seconds: float) -> InductionFailure:
+        where, words = self.describe(), _words(error)
+        if isinstance(error, _Overrun | httpx.TimeoutException):
+            if isinstance(error, _Overrun) and str(error) == "size":
+                return InductionFailure(
+                    "reply", f"{where}: the reply is larger than {MAX_REPLY_CHARACTERS} characters.", seconds
+                )
+            return InductionFailure(
+                "deadline", f"{where} did not finish within {seconds:.1f} s; raise deadline= or use a smaller model.", seconds
+            )
+        if isinstance(error, ollama.ResponseError):
+            return InductionFailure(*self._explain_status(error), seconds)
+        if isinstance(error, ConnectionError | httpx.TransportError):
+            return InductionFailure("connection", f"{where}: the connection failed ({words}).", seconds)
+        if isinstance(error, json.JSONDecodeError | ValidationError | UnicodeDecodeError):
+            return InductionFailure(
+                "server", f"{where}: the answer is not Ollama's ({words}); is that address right?", seconds
+            )
+        return InductionFailure("internal", f"{where}: unexpected {words}.", seconds)
+
+    def _explain_status(self, error: ollama.ResponseError) -> tuple[str, str]:
+        where, text, status = self.describe(), " ".join(str(error.error).split())[:200], error.status_code
+        lower = text.lower()
+        if status == 404 and "model" in lower:
+            return "model", f"{where}: the model is gone ({text}); get it with `ollama pull {self.model}`."
+        if status in (400, 500) and any(word in lower for word in ("schema", "grammar", "format of type", "invalid format")):
+            return "schema", f"{self.host} refuses the schema (an old version?): {text}."
+        if status == 400 and any(word in lower for word in ("context", "exceed", "too long", "n_ctx")):
+            return "context", f"{where}: the prompt does not fit ({text}); raise num_ctx={self.num_ctx} or the server's limit."
+        return "server", f"{where}: the server answered with status {status}: {text}."
+
+
+def _words(error: BaseException) -> str:
+    first = " ".join(str(error).split())[:120]
+    return f"{type(error).__name__}{': ' + first if first else ''}"

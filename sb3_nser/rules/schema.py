@@ -1,0 +1,212 @@
+"""The form a language model's reply is held to, and what becomes of a reply.
+
+The schema is flat (no ``$ref``, ``anyOf``, ``const`` or ``pattern``), because servers drop or refuse those, and it
+enumerates whatever can be enumerated, so that a small model cannot misspell a name. Decoding does not enforce number ranges:
+everything is checked again here, rule by rule, so that one bad rule does not cost the others.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sb3_nser.errors import ConfigurationError
+from sb3_nser.rules.check import problems
+from sb3_nser.rules.model import Head, Literal, Rule
+from sb3_nser.rules.text import parse_literal
+from sb3_nser.vocabulary import Feature, Vocabulary
+
+MAX_REPLY_CHARACTERS = 65_536
+MAX_FACTS = 240
+"""Enumerated symbolic literals; a grammar with many more alternatives is refused by some servers."""
+MAX_NUMBERS = 40
+"""Enumerated number features."""
+_LENIENT_OPS = {">": ">", "<": "<", ">=": ">", "<=": "<"}  # a soft threshold does not tell > from >=
+
+
+def facts(vocabulary: Vocabulary) -> list[str]:
+    """
+    :return: every symbolic literal the schema offers, in the vocabulary's order: ``carrying is key``,
+        ``front_object is not wall``; at most ``MAX_FACTS``, whole features only
+    """
+    out: list[str] = []
+    for feature in vocabulary.features:
+        mine = _facts_of(feature)
+        if len(out) + len(mine) <= MAX_FACTS:
+            out += mine
+    return out
+
+
+def numbers(vocabulary: Vocabulary) -> list[str]:
+    """:return: names of the number features the schema offers, at most ``MAX_NUMBERS``."""
+    return [feature.name for feature in vocabulary.features if feature.kind == "number"][:MAX_NUMBERS]
+
+
+def offered(vocabulary: Vocabulary) -> list[Feature]:
+    """:return: the features that fit into a schema; a prompt shows these and no others."""
+    named = set(numbers(vocabulary)) | {fact.split(" is ")[0] for fact in facts(vocabulary)}
+    return [feature for feature in vocabulary.features if feature.name in named]
+
+
+def _facts_of(feature: Feature) -> list[str]:
+    if feature.kind == "number":
+        return []
+    positive = [f"{feature.name} is {value}" for value in feature.values]
+    if feature.kind == "boolean":
+        return positive
+    return positive + [f"{feature.name} is not {value}" for value in feature.values]
+
+
+def reply_schema(vocabulary: Vocabulary, max_rules: int, max_literals: int = 3) -> dict[str, Any]:
+    """
+    :param vocabulary: what rules may speak of
+    :param max_rules: most rules in one reply, at least 1
+    :param max_literals: most literals of each kind in one rule
+    :return: a flat JSON schema, for Ollama's ``format``
+    """
+    symbolic, numeric = facts(vocabulary), numbers(vocabulary)
+    rule: dict[str, Any] = {}
+    if symbolic:
+        rule["facts"] = {
+            "type": "array",
+            "minItems": 0 if numeric else 1,
+            "maxItems": max_literals,
+            "items": {"type": "string", "enum": symbolic},
+        }
+    if numeric:
+        rule["thresholds"] = {
+            "type": "array",
+            "minItems": 0 if symbolic else 1,
+            "maxItems": max_literals,
+            "items": _object(
+                {
+                    "feature": {"type": "string", "enum": numeric},
+                    "op": {"type": "string", "enum": [">", "<"]},
+                    "value": {"type": "number"},
+                }
+            ),
+        }
+    names = {"type": "string", "enum": list(vocabulary.actions.names)}
+    if vocabulary.actions.continuous:
+        rule |= {"action": names, "action_op": {"type": "string", "enum": [">", "<"]}, "action_value": {"type": "number"}}
+    else:
+        rule["action"] = names
+    rule |= {"confidence": {"type": "number"}, "why": {"type": "string", "maxLength": 100}}
+    rules = {"type": "array", "minItems": 1, "maxItems": max_rules, "items": _object(rule)}
+    return _object({"rules": rules})
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+class _Threshold(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    feature: str = Field(max_length=64)
+    op: str = Field(max_length=16)
+    value: float
+
+
+class _WireRule(BaseModel):
+    """One rule as it comes over the wire: lenient about what can be read without guessing."""
+
+    model_config = ConfigDict(extra="ignore")
+    facts: list[str] = Field(default_factory=list, max_length=8)
+    thresholds: list[_Threshold] = Field(default_factory=list, max_length=8)
+    action: str = Field(max_length=64)
+    action_op: str | None = None
+    action_value: float | None = None
+    confidence: float = 0.5
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class ParsedReply:
+    """What became of one reply.
+
+    :param rules: the rules that passed every check
+    :param refused: one sentence for each rule that did not
+    :param notes: one sentence for each value that was clamped or converted
+    :param error: why the reply as a whole is no rule set; empty if it is one
+    """
+
+    rules: tuple[Rule, ...] = ()
+    refused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    error: str = ""
+
+
+@dataclass
+class _Notes:
+    lines: list[str] = field(default_factory=list)
+
+
+def parse_reply(text: str, vocabulary: Vocabulary, max_rules: int = 16, source: str = "llm") -> ParsedReply:
+    """
+    Read a reply. Policy per field: an unknown name, an operator other than ``>``, ``<``, ``>=``, ``<=``, or a threshold that
+    is not a bare number refuses that rule; a confidence outside [0, 1] is clamped with a note; numbers written as text are
+    converted; reasons are cut to 200 characters.
+
+    :param text: the reply as the model wrote it; never executed
+    :param vocabulary: what rules may speak of
+    :param max_rules: rules beyond this count are refused
+    :param source: recorded in each rule
+    :return: rules, refusals and notes; never raises because of what the text holds
+    """
+    if len(text) > MAX_REPLY_CHARACTERS:
+        return ParsedReply(error=f"the reply has {len(text)} characters, more than {MAX_REPLY_CHARACTERS}")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return ParsedReply(error="the reply is not JSON")
+    items = data.get("rules") if isinstance(data, dict) else None
+    if not isinstance(items, list):
+        return ParsedReply(error="the reply has no list named 'rules'")
+    rules: list[Rule] = []
+    refused: list[str] = []
+    notes = _Notes()
+    for number, item in enumerate(items, start=1):
+        if number > max_rules:
+            refused.append(f"rules {number} to {len(items)}: more than {max_rules} rules were asked for")
+            break
+        try:
+            rules.append(_read_rule(item, vocabulary, source, notes, number))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            refused.append(f"rule {number}: {where + ': ' if where else ''}{first['msg']}")
+        except ConfigurationError as error:
+            refused.append(f"rule {number}: {error}")
+    return ParsedReply(tuple(rules), tuple(refused), tuple(notes.lines))
+
+
+def _read_rule(item: Any, vocabulary: Vocabulary, source: str, notes: _Notes, number: int) -> Rule:
+    wire = _WireRule.model_validate(item)
+    literals = [parse_literal(fact) for fact in wire.facts]
+    for threshold in wire.thresholds:
+        op = _LENIENT_OPS.get(threshold.op.strip())
+        if op is None:
+            raise ConfigurationError(f"operator {threshold.op!r} is not one of >, <.")
+        literals.append(Literal(feature=threshold.feature, op=op, value=threshold.value))  # type: ignore[arg-type]
+    if not literals:
+        raise ConfigurationError("it has no condition.")
+    confidence = wire.confidence
+    if not 0.0 <= confidence <= 1.0:
+        clamped = 1.0 if confidence > 1.0 else 0.0  # NaN becomes 0
+        notes.lines.append(f"rule {number}: confidence {confidence:g} is outside [0, 1]; taken as {clamped:g}")
+        confidence = clamped
+    head_op = _LENIENT_OPS.get((wire.action_op or "").strip()) if vocabulary.actions.continuous else None
+    rule = Rule(
+        literals=tuple(literals),
+        head=Head(action=wire.action, op=head_op, value=wire.action_value if head_op else None),  # type: ignore[arg-type]
+        confidence=confidence,
+        why=wire.why[:200],
+        source=source,
+    )
+    wrong = problems(rule, vocabulary)
+    if wrong:
+        raise ConfigurationError("; ".join(wrong))
+    return rule
