@@ -1,5 +1,35 @@
 """Names for what the agent sees and does."""
 
+from sb3_nser.vocabulary.automatic import automatic_vocabulary
+from sb3_nser.vocabulary.classic import (
+    acrobot_vocabulary,
+    cartpole_vocabulary,
+    mountain_car_continuous_vocabulary,
+    mountain_car_vocabulary,
+    pendulum_vocabulary,
+)
+from sb3_nser.vocabulary.describe import describe
+from sb3_nser.vocabulary.env_id import env_id_of
 from sb3_nser.vocabulary.features import BOOLEAN_VALUES, ActionSet, Feature, Kind, Vocabulary
+from sb3_nser.vocabulary.registry import register_vocabulary, registered, vocabulary_for
 
-__all__ = ["BOOLEAN_VALUES", "ActionSet", "Feature", "Kind", "Vocabulary"]
+register_vocabulary("generic", automatic_vocabulary)
+register_vocabulary("cartpole", cartpole_vocabulary, ["CartPole-v*"])
+register_vocabulary("mountain_car", mountain_car_vocabulary, ["MountainCar-v*"])
+register_vocabulary("mountain_car_continuous", mountain_car_continuous_vocabulary, ["MountainCarContinuous-v*"])
+register_vocabulary("acrobot", acrobot_vocabulary, ["Acrobot-v*"])
+register_vocabulary("pendulum", pendulum_vocabulary, ["Pendulum-v*"])
+
+__all__ = [
+    "BOOLEAN_VALUES",
+    "ActionSet",
+    "Feature",
+    "Kind",
+    "Vocabulary",
+    "automatic_vocabulary",
+    "describe",
+    "env_id_of",
+    "register_vocabulary",
+    "registered",
+    "vocabulary_for",
+]

@@ -1,0 +1,175 @@
+"""Which vocabulary belongs to which environment: the shipped ones, the automatic one, and users' own."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from sb3_nser.errors import ConfigurationError, UnsupportedError
+from sb3_nser.vocabulary.features import Vocabulary
+
+Builder = Callable[["spaces.Space[Any]", "spaces.Space[Any]", "str | None"], Vocabulary]
+"""Takes observation space, action space and environment id (None if unknown); returns a vocabulary that reads them."""
+
+GENERIC = "generic"
+"""Name of the automatic vocabulary, which names numbers by their position."""
+
+_N_SAMPLES = 8  # rows on which a vocabulary is tried before training
+
+
+@dataclass(frozen=True)
+class _Entry:
+    builder: Builder
+    env_ids: tuple[str, ...]
+
+
+_entries: dict[str, _Entry] = {}
+
+
+def register_vocabulary(name: str, builder: Builder, env_ids: Sequence[str] = ()) -> None:
+    """
+    Make a vocabulary known by name and, if patterns are given, by environment id.
+
+    A name registered twice keeps the later builder. Where several patterns match an id, the vocabulary registered
+    last is taken, so that users' own go before the shipped ones.
+
+    :param name: the name users give as ``vocabulary="..."``
+    :param builder: called with observation space, action space and environment id (None if unknown); it raises
+        ``UnsupportedError`` if it cannot read the space
+    :param env_ids: shell-style patterns of environment ids, for example ``"MiniGrid-*"``; the ``namespace/`` of an id
+        is ignored
+    :raises ConfigurationError: if the name is empty or ``auto``, or ``env_ids`` is a plain string
+    """
+    if not isinstance(name, str) or not name.strip() or name == "auto":
+        raise ConfigurationError(f"vocabulary name {name!r} cannot be used: give a word of your own that is not 'auto'.")
+    if isinstance(env_ids, str):
+        raise ConfigurationError(f"env_ids={env_ids!r} must be a list of patterns; write env_ids=[{env_ids!r}].")
+    if not callable(builder):
+        raise ConfigurationError(
+            f"the builder of vocabulary {name!r} must be a function of (observation_space, action_space, env_id), "
+            f"got {type(builder).__name__}."
+        )
+    _entries.pop(name, None)  # a later registration goes to the end, and so before the earlier ones
+    _entries[name] = _Entry(builder, tuple(env_ids))
+
+
+def registered() -> tuple[str, ...]:
+    """:return: the names of all known vocabularies, sorted."""
+    return tuple(sorted(_entries))
+
+
+def vocabulary_for(
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    env_id: str | None = None,
+    vocabulary: str | Vocabulary = "auto",
+) -> Vocabulary:
+    """
+    The vocabulary with which rules will speak of an environment.
+
+    :param observation_space: the space of raw observations, as the replay buffer stores them
+    :param action_space: the environment's action space
+    :param env_id: the Gymnasium id, see ``env_id_of``; a ``namespace/`` is ignored
+    :param vocabulary: ``auto`` takes the vocabulary registered for the id, else the automatic one; a name takes that
+        one; a ``Vocabulary`` is used as it is
+    :return: a vocabulary that has been tried on this space
+    :raises ConfigurationError: if the name is unknown
+    :raises UnsupportedError: if the vocabulary cannot read the space
+    """
+    if isinstance(vocabulary, Vocabulary):
+        _check_reads(vocabulary, observation_space, action_space)
+        return vocabulary
+    if not isinstance(vocabulary, str):
+        raise ConfigurationError(
+            f"vocabulary={vocabulary!r} must be 'auto', the name of a vocabulary, or a Vocabulary, "
+            f"not a {type(vocabulary).__name__}."
+        )
+    short_id = re.split(r"[/:]", env_id)[-1] if env_id else None
+    if vocabulary == "auto":
+        name = _name_for(short_id)
+    elif vocabulary in _entries:
+        name = vocabulary
+    else:
+        raise ConfigurationError(_unknown_name(vocabulary))
+    try:
+        built = _entries[name].builder(observation_space, action_space, short_id)
+    except UnsupportedError as error:
+        if name == GENERIC:
+            raise
+        why = f"It was chosen for the environment id {env_id!r}. " if vocabulary == "auto" else ""
+        raise UnsupportedError(f"Vocabulary {name!r} cannot be used here: {error} {why}{_WAY_OUT}") from error
+    _check_reads(built, observation_space, action_space)
+    return built
+
+
+_WAY_OUT = (
+    f"To go on, undo the wrapper that changed the space, give vocabulary={GENERIC!r} for the automatic vocabulary, "
+    "or register one of your own with register_vocabulary()."
+)
+
+
+def _name_for(short_id: str | None) -> str:
+    if short_id is not None:
+        for name, entry in reversed(_entries.items()):
+            if any(fnmatchcase(short_id, pattern) for pattern in entry.env_ids):
+                return name
+    return GENERIC
+
+
+def _unknown_name(name: str) -> str:
+    close = difflib.get_close_matches(name.lower(), registered(), n=1, cutoff=0.5)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return f"vocabulary={name!r} is not known.{hint} Known: auto, {', '.join(registered())}."
+
+
+def _check_reads(vocabulary: Vocabulary, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+    _check_actions(vocabulary, action_space)
+    rows = _sample_rows(observation_space)
+    try:
+        vocabulary.evaluate(rows, rows)
+    except Exception as error:
+        raise UnsupportedError(
+            f"Vocabulary {vocabulary.name!r} cannot read observations of the space {observation_space}: {error} "
+            f"Give a vocabulary made for this space, or vocabulary={GENERIC!r} for the automatic one."
+        ) from error
+
+
+def _check_actions(vocabulary: Vocabulary, action_space: spaces.Space[Any]) -> None:
+    names = vocabulary.actions.names
+    if isinstance(action_space, spaces.Discrete):
+        fits, wanted = not vocabulary.actions.continuous and len(names) == int(action_space.n), f"{action_space.n} actions"
+    elif isinstance(action_space, spaces.Box):
+        size = int(np.prod(action_space.shape))
+        fits, wanted = vocabulary.actions.continuous and len(names) == size, f"{size} continuous dimensions"
+    else:
+        raise UnsupportedError(f"action space {action_space} is not supported: rules speak of Discrete or Box actions.")
+    if not fits:
+        named = f"{len(names)} {'dimensions' if vocabulary.actions.continuous else 'actions'} ({', '.join(names)})"
+        raise UnsupportedError(
+            f"Vocabulary {vocabulary.name!r} names {named}, but the environment has {wanted}; give it an ActionSet that fits."
+        )
+
+
+def _sample_rows(space: spaces.Space[Any]) -> np.ndarray:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        raise UnsupportedError(
+            f"observations of type {type(space).__name__} are not supported by vocabularies: "
+            "wrap the environment in gymnasium.wrappers.FlattenObservation, or pick one part of the observation."
+        )
+    private = copy.deepcopy(space)  # the environment's own random stream stays as it is
+    private.seed(0)
+    try:
+        return np.stack([np.asarray(private.sample()) for _ in range(_N_SAMPLES)])
+    except (OverflowError, ValueError):  # limits too wide to draw between
+        if not isinstance(space, spaces.Box):
+            raise
+        row = np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
+        return np.stack([row] * _N_SAMPLES)
