@@ -1,0 +1,19 @@
+"""Stage 3: what is replayed. Knows nothing of rules; it is given their scores."""
+
+from sb3_nser.replay.buffers import NSERReplayBuffer
+from sb3_nser.replay.learner import LearnerLink
+from sb3_nser.replay.mixin import PriorityMixin
+from sb3_nser.replay.records import Episode, SampleInfo, Scorer, Transitions
+from sb3_nser.replay.sum_tree import MaxTree, SumTree
+
+__all__ = [
+    "Episode",
+    "LearnerLink",
+    "MaxTree",
+    "NSERReplayBuffer",
+    "PriorityMixin",
+    "SampleInfo",
+    "Scorer",
+    "SumTree",
+    "Transitions",
+]

@@ -1,0 +1,98 @@
+"""What the learner link must know of each algorithm: which modules to watch, and how a TD error is read off.
+
+Every entry of ``ADAPTERS`` names SB3 or sb3-contrib classes; subclasses are handled as their parents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch as th
+from sb3_contrib import QRDQN, CrossQ
+from stable_baselines3 import DDPG, DQN, SAC, TD3
+
+from sb3_nser.errors import UnsupportedError
+
+TargetError = Callable[[Any, Any, th.Tensor, th.Tensor], th.Tensor]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """
+    One family of algorithms.
+
+    :param names: for messages
+    :param classes: the algorithms
+    :param critic: attribute of the model that holds the online critic
+    :param target: attribute of the target network whose output ``error`` needs, or ``None``
+    :param error: ``(model, batch, online output, target output) -> |δ|`` of shape ``(batch_size,)``; ``None`` where δ is
+        read from the gradient of a mean squared error
+    :param gradient_scale: c in ``δ = c · B · ∂L/∂Q`` (1 where the loss is half the squared error, ½ where it is the whole)
+    :param joint: whether the critic sees the batch and its successors in one pass of ``2 · batch_size`` rows
+    """
+
+    names: str
+    classes: tuple[type, ...]
+    critic: str
+    target: str | None = None
+    error: TargetError | None = None
+    gradient_scale: float = 1.0
+    joint: bool = False
+
+
+def _discounts(model: Any, batch: Any) -> Any:
+    discounts = getattr(batch, "discounts", None)
+    return model.gamma if discounts is None else discounts
+
+
+def dqn_error(model: Any, batch: Any, online: th.Tensor, target: th.Tensor) -> th.Tensor:
+    """
+    ``|r + (1 − d) γ max_a Q'(s', a) − Q(s, a)|``, before the Huber loss clips it.
+
+    :param online: Q(s, ·), shape ``(batch_size, n_actions)``
+    :param target: Q'(s', ·), same shape
+    """
+    following = target.max(dim=1, keepdim=True)[0]
+    wanted = batch.rewards + (1 - batch.dones) * _discounts(model, batch) * following
+    errors: th.Tensor = (wanted - online.gather(1, batch.actions.long())).abs().flatten()
+    return errors
+
+
+def qrdqn_error(model: Any, batch: Any, online: th.Tensor, target: th.Tensor) -> th.Tensor:
+    """
+    Mean target quantile minus mean current quantile of the action taken: the TD error of the two means (our own choice;
+    the quantile loss itself has no single one).
+
+    :param online: quantiles at s, shape ``(batch_size, n_quantiles, n_actions)``
+    :param target: the target network's at s', same shape
+    """
+    following = target.mean(dim=1).max(dim=1, keepdim=True)[0]
+    wanted = batch.rewards + (1 - batch.dones) * _discounts(model, batch) * following
+    errors: th.Tensor = (wanted - online.mean(dim=1).gather(1, batch.actions.long())).abs().flatten()
+    return errors
+
+
+ADAPTERS = (
+    Adapter("DQN", (DQN,), "q_net", "q_net_target", dqn_error),
+    Adapter("QRDQN", (QRDQN,), "quantile_net", "quantile_net_target", qrdqn_error),
+    Adapter("SAC", (SAC,), "critic"),
+    Adapter("TD3, DDPG", (TD3, DDPG), "critic", gradient_scale=0.5),
+    Adapter("CrossQ", (CrossQ,), "critic", joint=True),
+)
+
+
+def adapter_for(model: Any) -> Adapter:
+    """
+    :param model: an SB3 algorithm
+    :raises UnsupportedError: if its class is not handled, naming those that are
+    """
+    for adapter in ADAPTERS:
+        if isinstance(model, adapter.classes):
+            return adapter
+    handled = ", ".join(adapter.names for adapter in ADAPTERS)
+    raise UnsupportedError(
+        f"rule-weighted replay does not know how {type(model).__name__} learns from its replay buffer; it handles {handled} "
+        "and their subclasses"
+    )

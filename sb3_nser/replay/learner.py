@@ -1,0 +1,201 @@
+"""The learner link: importance weights into SB3's own ``train()``, TD errors out of it.
+
+Nothing of SB3 is subclassed, copied or replaced. A forward hook on the online critic recognises the pass of the critic
+loss by the very tensor the buffer handed out. There a hook on the output multiplies row i of the incoming gradient by
+w_i: the loss is a mean over rows, so this is exactly the gradient of the weighted loss. (The loss that SB3 logs stays
+the unweighted one.) TD errors come from numbers that exist already: the outputs of the online and the target network,
+or, for a mean squared error, the gradient itself.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch as th
+from torch.utils.hooks import RemovableHandle
+
+from sb3_nser.errors import ConfigurationError, NSERWarning
+from sb3_nser.replay.adapters import Adapter, adapter_for
+from sb3_nser.replay.mixin import PriorityMixin
+from sb3_nser.replay.records import SampleInfo
+
+
+class InertHook:
+    """What a hook of ours becomes in a copied or saved module: it does nothing and refers to nothing."""
+
+    def __call__(self, *args: Any) -> None:
+        return None
+
+
+class _Hook:
+    """A module hook that copies and pickles as an ``InertHook``, so that a saved policy drags nothing along."""
+
+    def __init__(self, link: LearnerLink, call: Callable[[tuple[Any, ...], Any], None]) -> None:
+        self.link = link
+        self.call = call
+
+    def __call__(self, module: th.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+        self.call((*inputs, *keywords.values()), output)
+
+    def __reduce__(self) -> tuple[type[InertHook], tuple[()]]:
+        return InertHook, ()
+
+
+class LearnerLink:
+    """
+    Connects one model with its ``NSERReplayBuffer`` while it trains.
+
+    :param model: an SB3 off-policy algorithm
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.nonfinite_td = 0
+        self.updates = 0
+        self._adapter: Adapter | None = None
+        self._handles: list[RemovableHandle] = []
+        self._critic: th.nn.Module | None = None
+        self._consumed: Any = None  # the batch whose critic pass has been seen
+        self._caught: tuple[Any, th.Tensor] | None = None  # batch and target output
+        self._parts: list[th.Tensor] = []
+
+    @property
+    def installed(self) -> bool:
+        """Whether the hooks are in place."""
+        return bool(self._handles)
+
+    def install(self) -> None:
+        """
+        Put the hooks in place; does nothing where they are. A link that another callback left on the model is taken off.
+
+        :raises UnsupportedError: for an algorithm that is not handled
+        :raises ConfigurationError: if the model's buffer is of another class
+        """
+        adapter = adapter_for(self.model)
+        buffer = self._checked_buffer()
+        critic: th.nn.Module = getattr(self.model, adapter.critic)
+        if not (self.installed and critic is self._critic):
+            self.remove()
+            for hook in list(critic._forward_hooks.values()):
+                if isinstance(hook, _Hook):
+                    hook.link.remove()
+            self._adapter, self._critic = adapter, critic
+            self._handles.append(_register(critic, _Hook(self, self._on_critic)))
+            if adapter.target is not None:
+                self._handles.append(_register(getattr(self.model, adapter.target), _Hook(self, self._on_target)))
+        buffer.mark_linked()
+
+    def remove(self) -> None:
+        """Take the hooks away; does nothing where there are none."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._critic = self._consumed = self._caught = None
+        self._parts = []
+
+    def _checked_buffer(self) -> PriorityMixin:
+        buffer = getattr(self.model, "replay_buffer", None)
+        if not isinstance(buffer, PriorityMixin):
+            raise ConfigurationError(
+                f"the model's replay buffer is a {type(buffer).__name__}, not an NSERReplayBuffer; create the model with "
+                "replay_buffer_class=NSERReplayBuffer (a replay buffer that was loaded must have been saved from one too)"
+            )
+        return buffer
+
+    def _buffer_and_batch(self) -> tuple[PriorityMixin, Any] | None:
+        # asked for anew each time: load_replay_buffer() puts another object in its place
+        buffer = getattr(self.model, "replay_buffer", None)
+        if not isinstance(buffer, PriorityMixin) or buffer.last_batch is None or buffer.last_sample is None:
+            return None
+        return buffer, buffer.last_batch
+
+    def _on_target(self, inputs: tuple[Any, ...], output: Any) -> None:
+        found = self._buffer_and_batch()
+        if found is not None and inputs and inputs[0] is found[1].next_observations:
+            self._caught = (found[1], output)
+
+    def _on_critic(self, inputs: tuple[Any, ...], output: Any) -> None:
+        if not th.is_grad_enabled():
+            return
+        found = self._buffer_and_batch()
+        if found is None or found[1] is self._consumed or self._adapter is None:
+            return
+        buffer, batch = found
+        if not _is_critic_pass(self._adapter, inputs, batch):
+            return
+        self._consumed = batch
+        info = buffer.last_sample
+        assert info is not None
+        outputs = tuple(output) if isinstance(output, tuple | list) else (output,)
+        weights = self._weights(info, outputs[0], self._adapter.joint)
+        caught, self._caught = self._caught, None
+        read_gradient = True
+        if self._adapter.error is not None and caught is not None and caught[0] is batch:
+            with th.no_grad():
+                errors = self._adapter.error(self.model, batch, outputs[0].detach(), caught[1])
+            self._write(info, errors)
+            read_gradient = False
+        self._parts = []
+        for one in outputs:
+            if one.requires_grad and (read_gradient or weights is not None):
+                one.register_hook(self._gradient_hook(info, weights, len(outputs), read_gradient))
+
+    def _weights(self, info: SampleInfo, output: th.Tensor, joint: bool) -> th.Tensor | None:
+        if np.all(info.weights == 1.0):
+            return None
+        weights = th.as_tensor(info.weights, dtype=output.dtype).to(output.device)
+        if joint:  # the second half is the successors', through which no gradient flows
+            weights = th.cat([weights, th.ones_like(weights)])
+        return weights
+
+    def _gradient_hook(
+        self, info: SampleInfo, weights: th.Tensor | None, n_outputs: int, read: bool
+    ) -> Callable[[th.Tensor], th.Tensor | None]:
+        assert self._adapter is not None
+        n, scale = len(info.indices), self._adapter.gradient_scale
+
+        def hook(gradient: th.Tensor) -> th.Tensor | None:
+            if read:
+                # of a clipped loss (the way of DQN without a target output) this is the clipped error
+                rows = gradient.detach()[:n].reshape(n, -1)
+                self._parts.append(rows.abs().sum(dim=1) * (scale * n))
+                if len(self._parts) == n_outputs:
+                    self._write(info, th.stack(self._parts).mean(dim=0))
+                    self._parts = []
+            return None if weights is None else gradient * weights.view(-1, *[1] * (gradient.ndim - 1))
+
+        return hook
+
+    def _write(self, info: SampleInfo, errors: th.Tensor) -> None:
+        values = errors.detach().cpu().numpy().astype(np.float64)  # the one copy from the device in a gradient step
+        self.updates += 1
+        buffer = self.model.replay_buffer
+        finite = np.isfinite(values)
+        if finite.all():
+            buffer.update_priorities(info.indices, values, info.generations)
+            return
+        if self.nonfinite_td == 0:
+            warnings.warn(
+                f"{np.count_nonzero(~finite)} of {len(values)} TD errors are NaN or infinite: the critic of "
+                f"{type(self.model).__name__} diverges. Their priorities stay as they were; training goes on. A lower "
+                "learning rate or scaled rewards may help.",
+                NSERWarning,
+                stacklevel=2,
+            )
+        self.nonfinite_td += int(np.count_nonzero(~finite))
+        buffer.update_priorities(info.indices[finite], values[finite], info.generations[finite])
+
+
+def _register(module: th.nn.Module, hook: _Hook) -> RemovableHandle:
+    return module.register_forward_hook(hook, with_kwargs=True)
+
+
+def _is_critic_pass(adapter: Adapter, inputs: tuple[Any, ...], batch: Any) -> bool:
+    if not inputs:
+        return False
+    if adapter.joint:
+        return bool(isinstance(inputs[0], th.Tensor) and len(inputs[0]) == 2 * len(batch.rewards))
+    return inputs[0] is batch.observations and (len(inputs) == 1 or inputs[1] is batch.actions)

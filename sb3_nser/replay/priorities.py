@@ -1,0 +1,235 @@
+"""The arithmetic of drawing: schedules, the mixture of rules, TD errors and uniform draws, importance weights.
+
+``(|δ| + ε)^α`` and the importance weights are those of prioritised experience replay (Schaul et al. 2015). The mixture
+with rule scores, its cap, its warm-up and the uniform floor are our own choice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sb3_nser.errors import ConfigurationError
+
+FloatArray = npt.NDArray[np.float64]
+
+_TABLE_POINTS = 1001
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """
+    A number that may change with training progress, as a table: plain data, so it pickles whatever it was made from.
+
+    :param values: one value (constant), or values at equal distances from progress 0 to progress 1
+    """
+
+    values: tuple[float, ...]
+
+    def __call__(self, progress: float) -> float:
+        """
+        :param progress: share of the training that is done, in [0, 1]
+        :return: the value there, linear between the table's points
+        """
+        if len(self.values) == 1:
+            return self.values[0]
+        position = min(max(progress, 0.0), 1.0) * (len(self.values) - 1)
+        low = min(int(position), len(self.values) - 2)
+        return self.values[low] + (position - low) * (self.values[low + 1] - self.values[low])
+
+
+def parse_number(name: str, value: object, low: float = -math.inf, high: float = math.inf, *, above: bool = False) -> float:
+    """
+    A finite number from what a YAML file or a caller gave.
+
+    :param name: the argument's name, for the message
+    :param value: a number, or text that reads as one (YAML reads ``1e-3`` as text)
+    :param low: smallest value allowed
+    :param high: largest value allowed
+    :param above: whether ``low`` itself is refused
+    :raises ConfigurationError: if it is not a finite number in that range; booleans are refused
+    """
+    limits = f"{'above' if above else 'of at least'} {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | str | np.integer | np.floating):
+        raise ConfigurationError(f"{name} must be a number {limits}, not {value!r}")
+    try:
+        number = float(value)
+    except ValueError as error:
+        raise ConfigurationError(f"{name} must be a number {limits}, not the text {value!r}") from error
+    if not math.isfinite(number) or number < low or number > high or (above and number == low):
+        raise ConfigurationError(f"{name} must be a number {limits}, not {value!r}")
+    return number
+
+
+def parse_integer(name: str, value: object, low: int = 0) -> int:
+    """
+    A whole number from what a YAML file or a caller gave (``2000``, ``2e3``, ``"2e3"``).
+
+    :param name: the argument's name, for the message
+    :param value: a whole number, or text that reads as one
+    :param low: smallest value allowed
+    :raises ConfigurationError: if it is not a whole number of at least ``low``
+    """
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= low:
+        return int(value)  # not through float, which would round large seeds
+    number = parse_number(name, value, low)
+    if number != int(number):
+        raise ConfigurationError(f"{name} must be a whole number of at least {low}, not {value!r}")
+    return int(number)
+
+
+def parse_schedule(name: str, value: object, low: float, high: float) -> Schedule:
+    """
+    A schedule from a number, ``"lin_0.5"`` (from 0.5 linearly to 0 at the end of training, as in rl_zoo3) or an
+    SB3-style function of the remaining progress, which is read at 1001 points.
+
+    :param name: the argument's name, for the message
+    :param value: what was given
+    :param low: smallest value allowed
+    :param high: largest value allowed
+    :raises ConfigurationError: if it is none of these or leaves the range
+    """
+    if isinstance(value, Schedule):
+        return value
+    if isinstance(value, str) and value.startswith("lin_"):
+        try:
+            return Schedule((parse_number(name, value[4:], low, high), 0.0))
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{name} must be a number from {low:g} to {high:g} or 'lin_' and such a number, not {value!r}"
+            ) from error
+    if callable(value):
+        function: Callable[[float], Any] = value
+        remaining = np.linspace(1.0, 0.0, _TABLE_POINTS)
+        return Schedule(tuple(parse_number(f"{name}({left:g})", function(float(left)), low, high) for left in remaining))
+    return Schedule((parse_number(name, value, low, high),))
+
+
+def base_mass(td_errors: FloatArray, alpha: float, epsilon: float) -> FloatArray:
+    """
+    ``b = (|δ| + ε)^α`` (Schaul et al. 2015, proportional variant); exactly 1 for α = 0.
+
+    :param td_errors: ``|δ|``, finite and not negative
+    :param alpha: exponent, 0 or more
+    :param epsilon: added to every error, 0 or more
+    """
+    if alpha == 0.0:
+        return np.ones_like(td_errors)
+    mass: FloatArray = np.power(td_errors + epsilon, alpha)
+    return mass
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """
+    The distribution of one draw: ``q = λ q_rule + (1 − λ) [(1 − u) b/B + u/N]`` with ``q_rule = S b / R``.
+
+    :param count: N, slots that can be drawn
+    :param rule_fraction: λ after schedule, warm-up and cap; 0 where no score is positive
+    :param uniform_fraction: u; 1 where the base has no mass at all, or is uniform anyway (α = 0)
+    :param base_total: B, sum of b
+    :param rule_total: R, sum of S·b
+    """
+
+    count: int
+    rule_fraction: float
+    uniform_fraction: float
+    base_total: float
+    rule_total: float
+
+    @property
+    def boost(self) -> float:
+        """η = λB / ((1 − λ)R): with u = 0, q ∝ b (1 + η S)."""
+        if self.rule_fraction == 0.0:
+            return 0.0
+        return self.rule_fraction * self.base_total / ((1.0 - self.rule_fraction) * self.rule_total)
+
+    def probabilities(self, base: FloatArray, rule: FloatArray) -> FloatArray:
+        """
+        :param base: b of the slots asked for
+        :param rule: S·b of the same slots
+        :return: their q, same shape
+        """
+        lam, u = self.rule_fraction, self.uniform_fraction
+        q = np.full(base.shape, (1.0 - lam) * u / self.count)
+        if u < 1.0:
+            q += base * ((1.0 - lam) * (1.0 - u) / self.base_total)
+        if lam > 0.0:
+            q += rule * (lam / self.rule_total)
+        return q
+
+
+def make_mixture(
+    count: int, base_total: float, rule_total: float, *, alpha: float, wanted: float, uniform_fraction: float, max_boost: float
+) -> Mixture:
+    """
+    Build the distribution of one draw. λ is lowered until η ≤ ``max_boost``, so that no slot is drawn more than
+    ``1 + max_boost`` times its base share.
+
+    :param count: slots that can be drawn
+    :param base_total: sum of b over them
+    :param rule_total: sum of S·b over them
+    :param alpha: the exponent; at 0 the base is uniform whatever the TD errors
+    :param wanted: λ after schedule and warm-up, before the cap, in [0, 1]
+    :param uniform_fraction: u in [0, 1]
+    :param max_boost: largest η, 0 or more
+    """
+    if not base_total > 0.0:
+        return Mixture(count, 0.0, 1.0, 0.0, 0.0)
+    lam = 0.0
+    if rule_total > 0.0:
+        lam = min(wanted, max_boost * rule_total / (base_total + max_boost * rule_total))
+        if not lam * (1.0 / rule_total) < math.inf:  # scores so small that their sum cannot be divided by
+            lam = 0.0
+    return Mixture(count, lam, 1.0 if alpha == 0.0 else uniform_fraction, base_total, rule_total)
+
+
+def importance_weights(probabilities: FloatArray, count: int, beta: float) -> FloatArray:
+    """
+    ``w = (N q)^−β``, divided by the largest of the batch (Schaul et al. 2015).
+
+    :param probabilities: q of the drawn slots, above 0
+    :param count: N, slots that could be drawn
+    :param beta: strength of the correction, 0 (none: all weights 1) or more
+    :return: numbers in (0, 1], same shape
+    """
+    if beta == 0.0:
+        return np.ones_like(probabilities)
+    logs = -beta * np.log(count * probabilities)
+    weights: FloatArray = np.exp(logs - logs.max())
+    np.maximum(weights, np.finfo(np.float32).tiny, out=weights)  # stays above 0 when it becomes float32
+    return weights
+
+
+def effective_size(probabilities: FloatArray, count: int) -> float:
+    """
+    Kish's effective sample size ``(Σρ)²/Σρ²`` of the full importance ratios ``ρ = 1/(N q)`` of a batch: its length where
+    the draw was uniform, towards 1 where few rows carry all the weight. It does not depend on β (our own choice).
+
+    :param probabilities: q of the drawn slots, above 0
+    :param count: N, slots that could be drawn
+    """
+    ratios = importance_weights(probabilities, count, 1.0)
+    return float(ratios.sum() ** 2 / np.square(ratios).sum())
+
+
+def seeded_generator(seed: int | None) -> np.random.Generator:
+    """
+    The buffer's own random stream.
+
+    :param seed: a whole number, or ``None`` to derive it from NumPy's global state, which is read but not advanced: a run
+        seeded as usual reproduces, and a run without this buffer sees the same random numbers elsewhere
+    """
+    if seed is not None:
+        return np.random.default_rng(seed)
+    state: Any = np.random.get_state(legacy=False)
+    digest = hashlib.blake2b(digest_size=16)
+    for key, value in sorted(state["state"].items()):
+        digest.update(key.encode() + (value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()))
+    return np.random.default_rng(int.from_bytes(digest.digest(), "little"))

@@ -1,0 +1,74 @@
+"""Small immutable records that cross the border of the replay room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SampleInfo:
+    """
+    What was drawn by the last ``sample()`` call, and how.
+
+    :param indices: flat slots ``row * n_envs + env``, int64, shape ``(batch_size,)``
+    :param env_indices: the environment of each, int64, same shape
+    :param probabilities: chance of each slot in one draw, float64 in ``(0, 1]``, same shape
+    :param weights: importance weights divided by their maximum, float64 in ``(0, 1]``, same shape
+    :param generations: which writing of the slot this was; ``update_priorities`` uses it to drop late news, int64, same shape
+    """
+
+    indices: IntArray
+    env_indices: IntArray
+    probabilities: FloatArray
+    weights: FloatArray
+    generations: IntArray
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """
+    Transitions as they are stored: raw observations (before VecNormalize), actions as the algorithm stored them
+    (SAC and TD3 store them scaled to [-1, 1]).
+
+    :param observations: shape ``(n, *observation_shape)``, dtype of the observation space
+    :param next_observations: the same; at an episode's end the true last observation
+    :param actions: shape ``(n, action_dim)``
+    :param rewards: float32, shape ``(n,)``
+    :param dones: float32, shape ``(n,)``: 1 where the episode ended, time limits included
+    :param timeouts: float32, shape ``(n,)``: 1 where it ended by a time limit
+    """
+
+    observations: Array
+    next_observations: Array
+    actions: Array
+    rewards: Array
+    dones: Array
+    timeouts: Array
+
+
+@dataclass(frozen=True)
+class Episode:
+    """
+    One whole episode that is still in the buffer.
+
+    :param indices: its flat slots ``row * n_envs + env`` in time order, int64, shape ``(length,)``
+    :param truncated: whether a time limit ended it
+    :param env: the environment it was played in
+    """
+
+    indices: IntArray
+    truncated: bool
+    env: int
+
+
+Scorer = Callable[[Transitions], Array]
+"""Rule scores of transitions: shape ``(n,)``, numbers in [0, 1]."""

@@ -1,0 +1,161 @@
+"""The ring of rows: which transition lies where, which episodes are whole.
+
+Rows are counted by *serial number*: the how-manieth ``add()`` wrote them. Row ``serial % buffer_size`` holds it, so the
+serial of a row follows from the write position, without an array; it is also the generation that tells a late priority
+for an overwritten slot from a fresh one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sb3_nser.replay.records import Episode, IntArray, Transitions
+from sb3_nser.replay.trace import BoolArray
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.buffers import ReplayBuffer as _Base
+else:
+    _Base = object
+
+
+class RingMixin(_Base):
+    """Serial numbers, raw transitions and episodes of an SB3 replay buffer."""
+
+    def _init_ring(self) -> None:
+        self._added = 0
+        self._breaks: list[int] = []  # serials that begin an episode though the step before did not end one
+        self._evicted_ends: BoolArray = np.ones(self.n_envs, dtype=np.bool_)  # did the row before the oldest end one?
+
+    @property
+    def n_slots(self) -> int:
+        """Transitions the buffer can hold: ``buffer_size`` rows times ``n_envs``."""
+        return self.buffer_size * self.n_envs
+
+    @property
+    def n_transitions(self) -> int:
+        """Transitions it holds now."""
+        return self.size() * self.n_envs
+
+    def add(self, *args: Any, **kwargs: Any) -> None:
+        """Store one step of every environment; see SB3's ``ReplayBuffer.add``."""
+        if self.full:
+            self._evicted_ends = (self.dones[self.pos] > 0) | (self._first_kept() + 1 in self._breaks)
+        super().add(*args, **kwargs)
+        self._added += 1
+        if self._breaks and self._breaks[0] <= self._first_kept():
+            self._breaks = [serial for serial in self._breaks if serial > self._first_kept()]
+
+    def reset(self) -> None:
+        """Empty the buffer."""
+        super().reset()
+        self._added = -(-self._added // self.buffer_size) * self.buffer_size
+        self._breaks = []
+        self._evicted_ends = np.ones(self.n_envs, dtype=np.bool_)
+
+    def mark_break(self) -> None:
+        """Say that the next transition does not continue the last one (the environment was reset in between)."""
+        if self.size() > 0 and (not self._breaks or self._breaks[-1] != self._added):
+            self._breaks.append(self._added)
+
+    def transitions(self, indices: IntArray) -> Transitions:
+        """
+        The stored arrays, copied, as they were when stored (no normalisation).
+
+        :param indices: flat slots ``row * n_envs + env`` of filled rows, shape ``(n,)``
+        :return: one row of each array per index
+        :raises IndexError: for a slot that is not filled
+        """
+        indices = self._filled(indices)
+        rows, envs = np.divmod(indices, self.n_envs)
+        if self.optimize_memory_usage:
+            next_observations = self.observations[(rows + 1) % self.buffer_size, envs]
+        else:
+            next_observations = self.next_observations[rows, envs]
+        return Transitions(
+            self.observations[rows, envs],
+            next_observations,
+            self.actions[rows, envs],
+            self.rewards[rows, envs],
+            self.dones[rows, envs],
+            self.timeouts[rows, envs],
+        )
+
+    def complete_episodes(self, max_transitions: int | None = None) -> list[Episode]:
+        """
+        Episodes that lie in the buffer from their first step to their last.
+
+        :param max_transitions: stop before this many transitions are exceeded; the newest episode is always given.
+            More means older episodes too; ``None`` gives all
+        :return: newest first
+        """
+        first, rows = self._first_valid(), self._rows(self._first_valid(), self._added)
+        if len(rows) == 0:
+            return []
+        ends = self._episode_ends(first, self._added)
+        found: list[tuple[int, int, int]] = []
+        for env in range(self.n_envs):
+            stops = np.flatnonzero(ends[:, env])
+            starts = np.concatenate([[0], stops[:-1] + 1]) if len(stops) else stops
+            if len(stops) and not self._starts_episode(first)[env]:
+                starts, stops = starts[1:], stops[1:]
+            real = self.dones[rows[stops], env] > 0  # a break is an end, but of an episode that was cut short
+            found += zip(stops[real].tolist(), starts[real].tolist(), [env] * int(real.sum()), strict=True)
+        found.sort(reverse=True)
+        episodes: list[Episode] = []
+        total = 0
+        for stop, start, env in found:
+            total += stop + 1 - start
+            if episodes and max_transitions is not None and total > max_transitions:
+                break
+            truncated = bool(self.timeouts[rows[stop], env] > 0)
+            episodes.append(Episode(rows[start : stop + 1] * self.n_envs + env, truncated, env))
+        return episodes
+
+    def _head_excluded(self) -> bool:
+        # with one array for both observations, the row at the write head has lost its own
+        return self.optimize_memory_usage and self.full
+
+    def _first_kept(self) -> int:
+        return self._added - self.size()
+
+    def _first_valid(self) -> int:
+        return self._first_kept() + self._head_excluded()
+
+    def _rows(self, low: int, high: int) -> IntArray:
+        return np.arange(low, high, dtype=np.int64) % self.buffer_size
+
+    def _slots(self, low: int, high: int) -> IntArray:
+        """Flat slots of the serials from ``low`` to ``high`` − 1, in time order, environments together."""
+        return (self._rows(low, high)[:, None] * self.n_envs + np.arange(self.n_envs)).ravel()
+
+    def _generations(self, rows: IntArray) -> IntArray:
+        return self._added - 1 - (self.pos - 1 - rows) % self.buffer_size
+
+    def _episode_ends(self, low: int, high: int) -> BoolArray:
+        """Whether an episode ends with each serial of a span, breaks included, shape ``(high - low, n_envs)``."""
+        ends: BoolArray = self.dones[self._rows(low, high)] > 0
+        for serial in self._breaks:
+            if low < serial <= high:
+                ends[serial - 1 - low] = True
+        return ends
+
+    def _starts_episode(self, first: int) -> BoolArray:
+        """Whether the oldest valid serial begins an episode, per environment."""
+        if first in self._breaks:
+            return np.ones(self.n_envs, dtype=np.bool_)
+        if first == self._first_kept():
+            return self._evicted_ends
+        starts: BoolArray = self.dones[(first - 1) % self.buffer_size] > 0
+        return starts
+
+    def _filled(self, indices: IntArray) -> IntArray:
+        indices = np.atleast_1d(np.asarray(indices))
+        if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
+            raise TypeError(f"indices must be a flat array of whole numbers, not {indices.dtype} of shape {indices.shape}")
+        indices = indices.astype(np.int64)
+        outside = (indices < 0) | (indices >= self.n_transitions)
+        if outside.any():
+            raise IndexError(f"slot {indices[outside][0]} is not filled: the buffer holds slots 0 to {self.n_transitions - 1}")
+        return indices

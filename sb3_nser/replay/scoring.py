@@ -1,0 +1,129 @@
+"""When rows are scored: new ones before the next draw, all others bit by bit after the rules have changed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sb3_nser.errors import NSERError
+from sb3_nser.replay.records import FloatArray, Scorer
+from sb3_nser.replay.ring import RingMixin
+from sb3_nser.replay.store import PriorityStore
+from sb3_nser.replay.trace import carry_back, reach, spread_back
+
+SCORE_CHUNK = 32768
+"""Transitions that one ``sample()`` call re-scores at most after ``rescore()``."""
+
+_PROBE = 8
+
+
+class ScoringMixin(RingMixin):
+    """
+    Keeps a score per slot up to date. Three spans of serials, oldest first: stale (to be scored again), fresh, new.
+    """
+
+    _store: PriorityStore
+    trace_decay: float
+
+    def _init_scoring(self) -> None:
+        self.rule_state: dict[str, Any] | None = None
+        self._scorer: Scorer | None = None
+        self._stale_below = 0
+        self._scored_until = 0
+
+    @property
+    def scores_complete(self) -> bool:
+        """Whether no row waits for re-scoring (a row added since the last draw is scored before the next)."""
+        return self._scorer is None or self._stale_below <= self._first_valid()
+
+    @property
+    def mean_score(self) -> float:
+        """Mean rule score of the filled slots, 0 for an empty buffer."""
+        filled = self._store.scores[: self.n_transitions]
+        return float(filled.mean()) if len(filled) else 0.0
+
+    def set_scorer(self, scorer: Scorer | None, state: dict[str, Any] | None = None) -> None:
+        """
+        Give the function that scores transitions, or take it away.
+
+        It is tried on a few rows at once; all rows are scored again with it, as after ``rescore()``. A row keeps its old
+        score until then. ``None`` sets all scores to 0. The function is not saved with the buffer, the state is.
+
+        :param scorer: takes ``Transitions`` of n rows and returns n numbers in [0, 1]
+        :param state: plain JSON data to be kept in ``rule_state`` and saved with the buffer
+        :raises NSERError: if the scores of the rows it is tried on have a wrong shape, are NaN or lie outside [0, 1]
+        """
+        if scorer is not None and self._first_valid() < self._added:
+            newest = self._slots(max(self._first_valid(), self._added - _PROBE), self._added)[-_PROBE:]
+            _checked_scores(scorer(self.transitions(newest)), len(newest))
+        self._flush()
+        self._scorer = scorer
+        self.rule_state = state
+        if scorer is None:
+            self._store.clear_scores()
+        self.rescore()
+
+    def rescore(self) -> None:
+        """
+        Mark all rows as stale: they are scored again, newest first, ``SCORE_CHUNK`` transitions per ``sample()`` call.
+        """
+        self._stale_below = self._scored_until = self._added
+
+    def _flush(self) -> None:
+        raise NotImplementedError
+
+    def _score_pending(self) -> None:
+        if self._scorer is None or self._first_valid() >= self._added:
+            return
+        first = self._first_valid()
+        chunk = max(1, SCORE_CHUNK // self.n_envs)
+        new = max(self._scored_until, first)
+        if self._added - new > chunk:  # a long time without a draw: the older part takes the way of stale rows
+            new = self._stale_below = self._added - chunk
+        if new < self._added:
+            self._score_span(self._scorer, new, self._added)
+            self._scored_until = self._added
+        if self._stale_below > first:
+            low = max(first, self._stale_below - chunk)
+            self._score_span(self._scorer, low, self._stale_below)
+            self._stale_below = low
+
+    def _score_span(self, scorer: Scorer, low: int, high: int) -> None:
+        slots = self._slots(low, high)
+        own = _checked_scores(scorer(self.transitions(slots)), len(slots)).reshape(-1, self.n_envs)
+        after = self._store.scores[self._slots(high, high + 1)] if high < self._added else None
+        if self.trace_decay > 0.0 and (own.any() or (after is not None and after.any())):
+            steps = own if after is None else np.vstack([own, after])
+            own = spread_back(steps, self._episode_ends(low, low + len(steps)), self.trace_decay)[: high - low]
+            if own[0].any():
+                self._carry_into_fresh(low, own[0])
+        self._store.write_scores(slots, own.ravel())
+
+    def _carry_into_fresh(self, low: int, first: FloatArray) -> None:
+        # rows before ``low`` that are fresh already; stale ones get their share when they are scored
+        steps = min(reach(self.trace_decay), SCORE_CHUNK // self.n_envs, low - max(self._stale_below, self._first_valid()))
+        start = low - max(math.ceil(steps), 0)
+        if start >= low:
+            return
+        slots = self._slots(start, low)
+        before = self._store.scores[slots]
+        after = carry_back(first, before.reshape(-1, self.n_envs), self._episode_ends(start, low), self.trace_decay).ravel()
+        changed = after > before
+        if changed.any():
+            self._store.write_scores(slots[changed], after[changed])
+
+
+def _checked_scores(scores: object, n: int) -> FloatArray:
+    values = np.asarray(scores)
+    if values.shape != (n,) or values.dtype.kind not in "biuf":
+        raise NSERError(
+            f"a scorer must return one number per transition, shape ({n},); it returned {values.dtype} of shape {values.shape}"
+        )
+    values = values.astype(np.float64)
+    if not np.all((values >= -1e-6) & (values <= 1.0 + 1e-6)):
+        bad = int(np.flatnonzero(~((values >= -1e-6) & (values <= 1.0 + 1e-6)))[0])
+        raise NSERError(f"a scorer must return numbers in [0, 1]; it returned {values[bad]} for transition {bad} of {n}")
+    clipped: FloatArray = np.clip(values, 0.0, 1.0)
+    return clipped
