@@ -11,6 +11,7 @@ from sb3_nser.vocabulary.classic import (
 from sb3_nser.vocabulary.describe import describe
 from sb3_nser.vocabulary.env_id import env_id_of
 from sb3_nser.vocabulary.features import BOOLEAN_VALUES, ActionSet, Feature, Kind, Vocabulary
+from sb3_nser.vocabulary.minigrid import minigrid_vocabulary
 from sb3_nser.vocabulary.registry import register_vocabulary, registered, vocabulary_for
 
 register_vocabulary("generic", automatic_vocabulary)
@@ -19,6 +20,7 @@ register_vocabulary("mountain_car", mountain_car_vocabulary, ["MountainCar-v*"])
 register_vocabulary("mountain_car_continuous", mountain_car_continuous_vocabulary, ["MountainCarContinuous-v*"])
 register_vocabulary("acrobot", acrobot_vocabulary, ["Acrobot-v*"])
 register_vocabulary("pendulum", pendulum_vocabulary, ["Pendulum-v*"])
+register_vocabulary("minigrid", minigrid_vocabulary, ["MiniGrid-*", "BabyAI-*"])
 
 __all__ = [
     "BOOLEAN_VALUES",
@@ -29,6 +31,7 @@ __all__ = [
     "automatic_vocabulary",
     "describe",
     "env_id_of",
+    "minigrid_vocabulary",
     "register_vocabulary",
     "registered",
     "vocabulary_for",
