@@ -1,5 +1,30 @@
 """What a rule is, how it prints, and what the data say about it."""
 
+from sb3_nser.rules.book import Proposal, RuleBook
+from sb3_nser.rules.check import conflicts, contradictions, problems
+from sb3_nser.rules.entry import AdmissionPolicy, Entry, Judgement
+from sb3_nser.rules.evidence import Evidence, describe_evidence, detrend, discounted_returns, measure
 from sb3_nser.rules.model import Head, Literal, Rule, RuleSet, format_number
+from sb3_nser.rules.text import parse_rule
 
-__all__ = ["Head", "Literal", "Rule", "RuleSet", "format_number"]
+__all__ = [
+    "AdmissionPolicy",
+    "Entry",
+    "Evidence",
+    "Head",
+    "Judgement",
+    "Literal",
+    "Proposal",
+    "Rule",
+    "RuleBook",
+    "RuleSet",
+    "conflicts",
+    "contradictions",
+    "describe_evidence",
+    "detrend",
+    "discounted_returns",
+    "format_number",
+    "measure",
+    "parse_rule",
+    "problems",
+]
