@@ -1,0 +1,216 @@
+"""Entries of the rule book as plain JSON values, and as a ``rules.yaml`` that a person can edit."""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Iterable, Mapping
+
+import yaml
+from pydantic import ValidationError
+
+from sb3_nser.errors import ConfigurationError
+from sb3_nser.rules.entry import STATUSES, Entry, Fitted
+from sb3_nser.rules.evidence import VERDICTS, Evidence, describe_evidence
+from sb3_nser.rules.model import Rule
+from sb3_nser.rules.text import parse_rule
+
+YAML_FORMAT = 1
+MAX_YAML = 2_000_000
+
+_HEADER = """\
+# Rules, those that count first. Edit and load again:
+#   pinned: true    the rule always counts and is never pruned
+#   enabled: false  the rule never counts
+#   rule: IF ...    a new text makes a new rule; its old evidence no longer counts
+# A new rule needs no more than its 'rule:' line. 'evidence' is for reading; 'measured' and 'fitted' hold the numbers.
+"""
+_FITTED_LISTS = ("theta", "tau", "scale")
+_FITTED_NUMBERS = ("head_theta", "head_tau", "head_scale", "confidence")
+
+
+def entry_to_dict(entry: Entry) -> dict[str, typing.Any]:
+    """:return: the entry as plain JSON values."""
+    return {
+        "rule": entry.rule.model_dump(mode="json"),
+        "status": entry.status,
+        "confidence": float(entry.confidence),
+        "on_prior": entry.on_prior,
+        "evidence": None if entry.evidence is None else entry.evidence.to_dict(),
+        "fitted": entry.fitted,
+        "reason": entry.reason,
+        "first_step": entry.first_step,
+        "times_proposed": entry.times_proposed,
+        "misses": entry.misses,
+        "history": [[step, verdict] for step, verdict in entry.history],
+    }
+
+
+def entry_from_dict(data: Mapping[str, typing.Any]) -> Entry:
+    """
+    :param data: what ``entry_to_dict`` returned
+    :raises ConfigurationError: if a key or value does not fit
+    """
+    if not isinstance(data, Mapping) or "rule" not in data:
+        raise ConfigurationError(f"a rule book entry must be a mapping with the key 'rule', got {data!r}.")
+    try:
+        rule = Rule.model_validate(data["rule"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ConfigurationError(f"rule book entry {data['rule']!r}: {place or 'rule'}: {first['msg']}.") from error
+    return _entry(rule, {key: value for key, value in data.items() if key != "rule"})
+
+
+def dump_yaml(entries: Iterable[Entry]) -> str:
+    """:return: ``rules.yaml``."""
+    shown = [_to_yaml(entry) for entry in entries]
+    body = yaml.safe_dump({"format": YAML_FORMAT, "rules": shown}, sort_keys=False, allow_unicode=True, width=10_000)
+    return _HEADER + str(body)
+
+
+def load_yaml(text: str) -> list[Entry]:
+    """
+    :param text: the contents of a ``rules.yaml``
+    :return: its entries in file order; of two that say the same the first stays
+    :raises ConfigurationError: a sentence that names the rule
+    """
+    if len(text) > MAX_YAML:
+        raise ConfigurationError(f"a rules file may have at most {MAX_YAML} characters, got {len(text)}.")
+    try:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"the rules file is not valid YAML: {' '.join(str(error).split())}") from error
+    if data is None:
+        return []
+    if not isinstance(data, Mapping) or set(data) - {"format", "rules"}:
+        raise ConfigurationError("a rules file has the keys 'format' and 'rules', nothing else at the top.")
+    if data.get("format", YAML_FORMAT) != YAML_FORMAT:
+        raise ConfigurationError(f"rules file format {data['format']!r} cannot be read; this release reads {YAML_FORMAT}.")
+    items = data.get("rules") or []
+    if not isinstance(items, list):
+        raise ConfigurationError(f"'rules' must be a list, got {type(items).__name__}.")
+    unique: dict[str, Entry] = {}
+    for number, item in enumerate(items, start=1):
+        entry = _from_yaml(item, number)
+        unique.setdefault(entry.key, entry)
+    return list(unique.values())
+
+
+def _to_yaml(entry: Entry) -> dict[str, typing.Any]:
+    rule = entry.rule
+    shown: dict[str, typing.Any] = {
+        "rule": str(rule),
+        "status": entry.status,
+        "reason": entry.reason,
+        "evidence": describe_evidence(entry.evidence),
+        "confidence": float(entry.confidence),
+        "pinned": rule.pinned,
+        "enabled": rule.enabled,
+        "why": rule.why,
+        "source": rule.source,
+        "prior": float(rule.confidence),
+        "id": rule.id,
+        "on_prior": entry.on_prior,
+        "first_step": entry.first_step,
+        "times_proposed": entry.times_proposed,
+        "misses": entry.misses,
+        "history": [f"{step} {verdict}" for step, verdict in entry.history],
+        "measured": None if entry.evidence is None else entry.evidence.to_dict(),
+        "fitted": entry.fitted,
+    }
+    return {key: value for key, value in shown.items() if value not in (None, "", [])}
+
+
+_YAML_KEYS = (
+    "rule status reason evidence confidence pinned enabled why source prior id on_prior first_step times_proposed misses history "
+    "measured fitted"
+).split()
+
+
+def _from_yaml(item: typing.Any, number: int) -> Entry:
+    if isinstance(item, str):
+        item = {"rule": item}
+    if not isinstance(item, Mapping) or not isinstance(item.get("rule"), str):
+        raise ConfigurationError(f"rule {number} of the rules file needs a line 'rule: IF ... THEN ...'.")
+    where = f"rule {number} of the rules file ('{item['rule'][:100]}')"
+    unknown = sorted(str(key) for key in set(item) - set(_YAML_KEYS))
+    if unknown:
+        raise ConfigurationError(f"{where} has unknown keys {', '.join(unknown)}; known: {', '.join(_YAML_KEYS)}.")
+    try:
+        rule = parse_rule(item["rule"])
+    except ConfigurationError as error:
+        raise ConfigurationError(f"rule {number} of the rules file: {error}") from error
+    kept = item.get("id") == rule.id  # neither edited nor written by hand
+    options = {key: item[key] for key in ("pinned", "enabled", "why", "source") if key in item}
+    if item.get("prior", None if kept else item.get("confidence")) is not None:
+        options["confidence"] = item.get("prior", item.get("confidence"))
+    if not kept:
+        options["source"] = "user"
+    try:
+        rule = Rule.model_validate({**rule.model_dump(), **options})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigurationError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}.") from error
+    if not kept:
+        return Entry(rule)
+    rest = {key: item[key] for key in ("status", "confidence", "reason", "on_prior", "first_step", "times_proposed", "misses")
+            if key in item}  # fmt: skip
+    rest["evidence"], rest["fitted"] = item.get("measured"), item.get("fitted")
+    rest["history"] = [str(line).split() for line in item.get("history") or []]
+    try:
+        return _entry(rule, rest)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error}") from error
+
+
+def _entry(rule: Rule, data: Mapping[str, typing.Any]) -> Entry:
+    """Build an entry from untrusted values."""
+    values = dict(data)
+    evidence = values.pop("evidence", None)
+    history = values.pop("history", None) or []
+    fitted = values.pop("fitted", None)
+    checks: dict[str, tuple[type, ...]] = {
+        "status": (str,), "reason": (str,), "confidence": (int, float), "on_prior": (bool,),
+        "first_step": (int,), "times_proposed": (int,), "misses": (int,),
+    }  # fmt: skip
+    for key, value in values.items():
+        if key not in checks:
+            raise ConfigurationError(f"a rule book entry has no key {key!r}; known: rule, {', '.join(checks)}.")
+        if not isinstance(value, checks[key]) or (isinstance(value, bool) and key != "on_prior"):
+            raise ConfigurationError(f"{key}={value!r} must be of type {checks[key][-1].__name__}.")
+    if values.get("status", "waiting") not in STATUSES:
+        raise ConfigurationError(f"status {values['status']!r} must be one of {', '.join(STATUSES)}.")
+    if not 0.0 <= values.get("confidence", 0.0) <= 1.0:
+        raise ConfigurationError(f"confidence={values['confidence']!r} must lie between 0 and 1.")
+    try:
+        past = tuple((int(step), str(verdict)) for step, verdict in history)
+    except (TypeError, ValueError):
+        past = ((0, ""),)
+    if any(verdict not in VERDICTS for _, verdict in past):
+        raise ConfigurationError("history must be a list of a step and a verdict each.")
+    return Entry(
+        rule,
+        evidence=None if evidence is None else Evidence.from_dict(evidence),
+        fitted=None if fitted is None else _fitted(fitted, rule),
+        history=past,
+        **values,
+    )
+
+
+def _fitted(data: typing.Any, rule: Rule) -> Fitted:
+    known = (*_FITTED_LISTS, *_FITTED_NUMBERS)
+    if not isinstance(data, Mapping) or set(data) - set(known):
+        raise ConfigurationError(f"fitted must be a mapping with the keys {', '.join(known)}, got {data!r}.")
+    for key, value in data.items():
+        items = value if key in _FITTED_LISTS else [value]
+        if not isinstance(items, list) or (key in _FITTED_LISTS and len(items) != len(rule.literals)):
+            raise ConfigurationError(f"fitted {key} must be a list with one item per condition of the rule.")
+        for number in items:
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
+                raise ConfigurationError(f"fitted {key} holds {number!r}, which is no number.")
+            if number is not None and not math.isfinite(number):
+                raise ConfigurationError(f"fitted {key} must hold finite numbers.")
+            if number is not None and key in ("tau", "scale", "head_tau", "head_scale") and number <= 0:
+                raise ConfigurationError(f"fitted {key} must hold positive numbers, got {number!r}.")
+    return dict(data)
