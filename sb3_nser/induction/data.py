@@ -47,7 +47,7 @@ def returns_to_go(rewards: np.ndarray, lengths: np.ndarray, gamma: float) -> np.
     :param gamma: discount in [0, 1]
     :return: float64 of shape (N,)
     """
-    out = np.asarray(rewards, np.float64).copy()
+    out: np.ndarray = np.array(rewards, np.float64)
     ends = np.cumsum(lengths)
     # all episodes at once, from their last steps backwards: as many vector steps as the longest episode has
     for back in range(1, int(lengths.max(initial=0))):

@@ -102,7 +102,9 @@ def parse_rule(text: str) -> Rule:
     if not isinstance(text, str):
         raise ConfigurationError(f"a rule must be text such as 'IF pole_angle > 0.1 THEN push_right', got {text!r}.")
     if len(text) > MAX_TEXT:
-        raise ConfigurationError(f"a rule may have at most {MAX_TEXT} characters, got {len(text)}; split it into several rules.")
+        raise ConfigurationError(
+            f"a rule may have at most {MAX_TEXT} characters, got {len(text)}; split it into several rules."
+        )
     reader = _Reader(text)
     reader.keyword("if")
     literals = [_literal(reader)]
