@@ -35,7 +35,7 @@ class TNorm(ABC):
 
     def __call__(self, first: th.Tensor, second: th.Tensor) -> th.Tensor:
         """:return: the conjunction of two tensors of truths, broadcast against each other."""
-        return self.conjunction(th.stack(th.broadcast_tensors(first, second), dim=-1))
+        return self.conjunction(th.stack((first + 0.0 * second, second + 0.0 * first), dim=-1))
 
 
 class Product(TNorm):
@@ -102,7 +102,8 @@ def reichenbach(antecedent: th.Tensor, consequent: th.Tensor) -> th.Tensor:
 
 def log_stable(truths: th.Tensor, epsilon: float = EPSILON) -> th.Tensor:
     """
-    Logarithm that stays finite at 0: log((1 − ε) a + ε), the squeeze that Badreddine et al. (2022, "Logic Tensor Networks") call π₀.
+    Logarithm that stays finite at 0: log((1 − ε) a + ε), the squeeze that Badreddine et al. (2022, "Logic Tensor Networks")
+    call π₀.
 
     :param truths: in [0, 1]
     :return: in [log ε, 0]

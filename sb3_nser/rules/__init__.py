@@ -2,7 +2,7 @@
 
 from sb3_nser.rules.book import Proposal, RuleBook
 from sb3_nser.rules.check import conflicts, contradictions, problems
-from sb3_nser.rules.entry import AdmissionPolicy, Entry, Judgement
+from sb3_nser.rules.entry import AdmissionPolicy, Entry, Judgement, moved_rule
 from sb3_nser.rules.evidence import Evidence, describe_evidence, detrend, discounted_returns, measure
 from sb3_nser.rules.model import Head, Literal, Rule, RuleSet, format_number
 from sb3_nser.rules.text import parse_rule
@@ -25,6 +25,7 @@ __all__ = [
     "discounted_returns",
     "format_number",
     "measure",
+    "moved_rule",
     "parse_rule",
     "problems",
 ]

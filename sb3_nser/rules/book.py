@@ -1,4 +1,5 @@
-"""The rule book: every rule that was ever proposed, whether it counts, and why. Pure data: no torch, JSON and YAML both ways."""
+"""The rule book: every rule that was ever proposed, whether it counts, and why. Pure data: no torch, JSON and YAML both
+ways."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.rules import files
 from sb3_nser.rules.check import conflicts, contradictions, problems
-from sb3_nser.rules.entry import STATUSES, AdmissionPolicy, Entry, Fitted, Judgement, decide
+from sb3_nser.rules.entry import STATUSES, AdmissionPolicy, Entry, Fitted, Judgement, decide, moved_rule
 from sb3_nser.rules.evidence import Evidence, describe_lift, percent
 from sb3_nser.rules.model import Rule
 
@@ -28,7 +29,8 @@ class Proposal:
     :param new: rules the book did not know
     :param repeated: rules it knew already (equal keys); counted, without any effect on priorities
     :param invalid: rules that cannot be grounded, with the reasons
-    :param conflicts: pairs among the new rules and the rules that count or wait which ask for different things in the same states
+    :param conflicts: pairs among the new rules and the rules that count or wait which ask for different things in the same
+        states
     """
 
     new: tuple[Rule, ...] = ()
@@ -70,8 +72,8 @@ class RuleBook:
 
     def propose(self, rules: Iterable[Rule], step: int, vocabulary: Vocabulary | None = None) -> Proposal:
         """
-        Enter proposed rules. A known rule (literals in another order, 0.10 for 0.1) is counted and changes nothing else, except
-        that a user may pin it.
+        Enter proposed rules. A known rule (literals in another order, 0.10 for 0.1) is counted and changes nothing else,
+        except that a user may pin it.
 
         :param rules: the proposed rules
         :param step: environment step
@@ -205,8 +207,8 @@ class RuleBook:
     @classmethod
     def from_yaml(cls, text: str, policy: AdmissionPolicy | None = None) -> RuleBook:
         """
-        Read a book that a person may have edited: ``pinned: true``, ``enabled: false``, another rule text, new rules. A changed
-        text makes a new rule, whose old evidence no longer counts.
+        Read a book that a person may have edited: ``pinned: true``, ``enabled: false``, another rule text, new rules. A
+        changed text makes a new rule, whose old evidence no longer counts.
 
         :param text: YAML; only plain data is read, nothing is executed
         :param policy: thresholds
@@ -237,10 +239,20 @@ def _pinned(entry: Entry) -> Entry:
     return replace(entry, status="admitted", confidence=entry.rule.confidence, on_prior=False, reason="pinned by the user")
 
 
+def _unmoved(rule: Rule) -> Fitted:
+    theta = [item.value if isinstance(item.value, float) else None for item in rule.literals]
+    return {"theta": theta, "head_theta": rule.head.value}
+
+
 def _feedback(entry: Entry) -> str:
     evidence = entry.evidence
     measured = f", {describe_lift(evidence)}" if evidence is not None and evidence.low == evidence.low else ""
     rate = "" if evidence is None else f", fires in {percent(evidence.body_rate)}"
+    moved = moved_rule(entry.rule, entry.fitted)
+    if measured and str(moved) != str(
+        moved_rule(entry.rule, _unmoved(entry.rule))
+    ):  # the figures belong to the fitted thresholds
+        measured += f" as '{moved}'"
     if entry.status == "admitted":
         word = "kept" if not entry.on_prior else "kept on your word, no evidence yet" if not measured else "kept on your word"
         return f"{entry.rule}: {word}{measured}{rate}"

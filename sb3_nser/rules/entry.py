@@ -14,8 +14,8 @@ Status = typing.Literal["admitted", "waiting", "rejected", "pruned", "invalid"]
 STATUSES: tuple[str, ...] = typing.get_args(Status)
 
 Fitted = dict[str, typing.Any]
-"""Fitted values of one rule as plain JSON: ``theta``, ``tau``, ``scale`` (lists, one item per literal, None for a literal without
-a threshold), ``head_theta``, ``head_tau``, ``head_scale`` (numbers or None) and ``confidence``."""
+"""Fitted values of one rule as plain JSON: ``theta``, ``tau``, ``scale`` (lists, one item per literal, None for a literal
+without a threshold), ``head_theta``, ``head_tau``, ``head_scale`` (numbers or None) and ``confidence``."""
 
 MAX_HISTORY = 50
 
@@ -25,8 +25,8 @@ class AdmissionPolicy:
     """
     Thresholds of admission and pruning. All are this package's own choices.
 
-    :param prior_weight: share of the proposer's confidence that counts while no evidence is possible (before the first reward of
-        a sparse task); higher trusts the model more, 0 keeps unjudged rules out
+    :param prior_weight: share of the proposer's confidence that counts while no evidence is possible (before the first reward
+        of a sparse task); higher trusts the model more, 0 keeps unjudged rules out
     :param patience: judgements without support in a row after which a rule that was admitted on evidence is pruned; higher
         forgets more slowly
     :param waiting_patience: inconclusive judgements in a row after which a rule that was never admitted is rejected
@@ -82,8 +82,8 @@ class Entry:
     What the book knows of one rule. Frozen: a change makes a new entry, so a list of entries handed out stays as it was.
 
     :param rule: the rule as first proposed
-    :param status: ``admitted`` (counts), ``waiting`` (will be judged again), ``rejected`` (judged and refused), ``pruned`` (was
-        admitted), ``invalid`` (cannot be grounded)
+    :param status: ``admitted`` (counts), ``waiting`` (will be judged again), ``rejected`` (judged and refused), ``pruned``
+        (was admitted), ``invalid`` (cannot be grounded)
     :param confidence: weight c of the rule in the score, in [0, 1]
     :param on_prior: True while it is admitted on the proposer's word alone
     :param evidence: the last judgement's evidence, None before the first
@@ -137,6 +137,20 @@ class Judgement:
     duplicate_of: str | None = None
 
 
+def moved_rule(rule: Rule, fitted: Fitted | None) -> Rule:
+    """:return: the rule with its fitted thresholds, rounded to three digits, for printing; as it is if it was never fitted."""
+    if not fitted:
+        return rule
+    literals = [
+        literal if theta is None else literal.model_copy(update={"value": float(f"{theta:.3g}")})
+        for literal, theta in zip(rule.literals, fitted.get("theta") or [None] * len(rule.literals), strict=True)
+    ]
+    head = rule.head
+    if fitted.get("head_theta") is not None:
+        head = head.model_copy(update={"value": float(f"{fitted['head_theta']:.3g}")})
+    return rule.model_copy(update={"literals": tuple(literals), "head": head})
+
+
 def decide(entry: Entry, judgement: Judgement, policy: AdmissionPolicy, step: int, duplicate_id: str | None = None) -> Entry:
     """
     Apply the admission policy to one rule.
@@ -157,7 +171,9 @@ def decide(entry: Entry, judgement: Judgement, policy: AdmissionPolicy, step: in
     measured = entry.rule.confidence if fitted_confidence is None else float(fitted_confidence)
     if entry.rule.pinned:  # measured and reported, but the user's word stands
         confidence = measured if evidence.verdict == "supported" else entry.rule.confidence
-        return replace(entry, status="admitted", confidence=max(confidence, entry.rule.confidence), reason="pinned by the user")
+        return replace(
+            entry, status="admitted", confidence=max(confidence, entry.rule.confidence), reason="pinned by the user"
+        )
     if duplicate_id is not None:
         return _refuse(entry, f"duplicate of {duplicate_id}")
     if evidence.verdict == "supported":
@@ -182,7 +198,9 @@ def _without_evidence(entry: Entry, policy: AdmissionPolicy) -> Entry:
         return entry  # earlier evidence stands
     confidence = policy.prior_weight * entry.rule.confidence
     if confidence <= 0.0:
-        return replace(entry, status="waiting", confidence=0.0, on_prior=False, reason="no evidence yet, and no prior to go by")
+        return replace(
+            entry, status="waiting", confidence=0.0, on_prior=False, reason="no evidence yet, and no prior to go by"
+        )
     reason = "no evidence yet: admitted on the proposer's word"
     return replace(entry, status="admitted", confidence=confidence, on_prior=True, reason=reason)
 

@@ -172,7 +172,9 @@ def discounted_returns(rewards: ArrayLike, gamma: float, final_value: float = 0.
     """
     out = np.empty(np.size(rewards), np.float64)
     running = float(final_value)
-    for at, reward in zip(range(len(out) - 1, -1, -1), reversed(np.ravel(np.asarray(rewards, np.float64)).tolist()), strict=True):
+    for at, reward in zip(
+        range(len(out) - 1, -1, -1), reversed(np.ravel(np.asarray(rewards, np.float64)).tolist()), strict=True
+    ):
         running = reward + gamma * running
         out[at] = running
     return out
@@ -200,8 +202,8 @@ def detrend(returns: ArrayLike, episode_ids: ArrayLike, blocks: int = 10) -> Arr
     block = order * used // len(episodes)
     totals = np.bincount(block, weights=target, minlength=used)
     counts = np.bincount(block, minlength=used)
-    detrended: Array = target - (totals / np.maximum(counts, 1))[block]
-    return detrended
+    means = totals / np.maximum(counts, 1)
+    return np.asarray(target - means[block], np.float64)
 
 
 def describe_evidence(evidence: Evidence | None) -> str:

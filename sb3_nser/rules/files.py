@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from sb3_nser.errors import ConfigurationError
-from sb3_nser.rules.entry import STATUSES, Entry, Fitted
+from sb3_nser.rules.entry import STATUSES, Entry, Fitted, moved_rule
 from sb3_nser.rules.evidence import VERDICTS, Evidence, describe_evidence
 from sb3_nser.rules.model import Rule
 from sb3_nser.rules.text import parse_rule
@@ -23,7 +23,7 @@ _HEADER = """\
 #   pinned: true    the rule always counts and is never pruned
 #   enabled: false  the rule never counts
 #   rule: IF ...    a new text makes a new rule; its old evidence no longer counts
-# A new rule needs no more than its 'rule:' line. 'evidence' is for reading; 'measured' and 'fitted' hold the numbers.
+# A new rule needs no more than its 'rule:' line. 'evidence' and 'fitted_rule' are for reading; 'measured' and 'fitted' hold the numbers.
 """
 _FITTED_LISTS = ("theta", "tau", "scale")
 _FITTED_NUMBERS = ("head_theta", "head_tau", "head_scale", "confidence")
@@ -104,6 +104,7 @@ def _to_yaml(entry: Entry) -> dict[str, typing.Any]:
         "status": entry.status,
         "reason": entry.reason,
         "evidence": describe_evidence(entry.evidence),
+        "fitted_rule": None if entry.fitted is None else str(moved_rule(rule, entry.fitted)),
         "confidence": float(entry.confidence),
         "pinned": rule.pinned,
         "enabled": rule.enabled,
@@ -123,8 +124,8 @@ def _to_yaml(entry: Entry) -> dict[str, typing.Any]:
 
 
 _YAML_KEYS = (
-    "rule status reason evidence confidence pinned enabled why source prior id on_prior first_step times_proposed misses history "
-    "measured fitted"
+    "rule status reason evidence confidence pinned enabled why source prior id on_prior first_step times_proposed misses "
+    "history measured fitted fitted_rule"
 ).split()
 
 

@@ -1,0 +1,26 @@
+"""Rules as differentiable first-order logic: grounding, fitting, judging, scoring."""
+
+from sb3_nser.logic.bank import RuleBank
+from sb3_nser.logic.fit import FitReport, fit
+from sb3_nser.logic.grounding import Dataset, build_bank, judge, scales_from
+from sb3_nser.logic.operators import Goedel, Lukasiewicz, Product, TNorm, negation, reichenbach, tnorm_by_name
+from sb3_nser.logic.scoring import Scorer, scorer
+
+__all__ = [
+    "Dataset",
+    "FitReport",
+    "Goedel",
+    "Lukasiewicz",
+    "Product",
+    "RuleBank",
+    "Scorer",
+    "TNorm",
+    "build_bank",
+    "fit",
+    "judge",
+    "negation",
+    "reichenbach",
+    "scales_from",
+    "scorer",
+    "tnorm_by_name",
+]
