@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from sb3_nser.errors import ConfigurationError, UnsupportedError
+from sb3_nser.errors import ConfigurationError, NSERError, UnsupportedError
 from sb3_nser.vocabulary.features import Vocabulary
 
 Builder = Callable[["spaces.Space[Any]", "spaces.Space[Any]", "str | None"], Vocabulary]
@@ -105,15 +105,19 @@ def vocabulary_for(
         if name == GENERIC:
             raise
         why = f"It was chosen for the environment id {env_id!r}. " if vocabulary == "auto" else ""
-        raise UnsupportedError(f"Vocabulary {name!r} cannot be used here: {error} {why}{_WAY_OUT}") from error
+        way_out = _way_out(observation_space, action_space)
+        raise UnsupportedError(f"Vocabulary {name!r} cannot be used here: {error} {why}{way_out}") from error
     _check_reads(built, observation_space, action_space)
     return built
 
 
-_WAY_OUT = (
-    f"To go on, undo the wrapper that changed the space, give vocabulary={GENERIC!r} for the automatic vocabulary, "
-    "or register one of your own with register_vocabulary()."
-)
+def _way_out(observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> str:
+    own = "register one of your own with register_vocabulary()."
+    try:
+        _entries[GENERIC].builder(observation_space, action_space, None)
+    except NSERError:
+        return f"To go on, change the wrapper that made the space, or {own}"  # the automatic one cannot read it either
+    return f"To go on, change the wrapper that made the space, give vocabulary={GENERIC!r} for the automatic one, or {own}"
 
 
 def _name_for(short_id: str | None) -> str:
@@ -138,7 +142,7 @@ def _check_reads(vocabulary: Vocabulary, observation_space: spaces.Space[Any], a
     except Exception as error:
         raise UnsupportedError(
             f"Vocabulary {vocabulary.name!r} cannot read observations of the space {observation_space}: {error} "
-            f"Give a vocabulary made for this space, or vocabulary={GENERIC!r} for the automatic one."
+            f"{_way_out(observation_space, action_space)}"
         ) from error
 
 
