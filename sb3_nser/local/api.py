@@ -144,7 +144,7 @@ def _option(key: str, value: object) -> Any:
     elif isinstance(value, list):
         if all(isinstance(item, str) for item in value):
             return tuple(value)
-        raise ApiError(500, f'option "{key}" must be of an array of strings')
+        raise ApiError(500, f'option "{key}" must be an array of strings')
     raise ApiError(500, f'option "{key}" must be of type {kind}')
 
 
