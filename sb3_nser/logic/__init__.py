@@ -5,6 +5,7 @@ from sb3_nser.logic.fit import FitReport, fit
 from sb3_nser.logic.grounding import Dataset, build_bank, judge, scales_from
 from sb3_nser.logic.operators import Goedel, Lukasiewicz, Product, TNorm, negation, reichenbach, tnorm_by_name
 from sb3_nser.logic.scoring import Scorer, scorer
+from sb3_nser.rules.entry import moved_rule
 
 __all__ = [
     "Dataset",
@@ -18,6 +19,7 @@ __all__ = [
     "build_bank",
     "fit",
     "judge",
+    "moved_rule",
     "negation",
     "reichenbach",
     "scales_from",

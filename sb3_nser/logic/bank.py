@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import typing
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch as th
@@ -33,6 +34,26 @@ outweigh the ten that do."""
 
 _STEEPEST = 30.0  # logits beyond ±30 change nothing in float32
 _HUGE = 1e30
+
+
+@dataclass(frozen=True)
+class Rows:
+    """
+    A batch as the literals see it.
+
+    :param numbers: the feature of each number literal, shape (N, M), finite
+    :param unknown: where it was NaN, shape (N, M), or None if nowhere
+    :param crisp: logarithms of the truths of the crisp literals, shape (N, Q), or None if there are none
+    """
+
+    numbers: th.Tensor
+    unknown: th.Tensor | None
+    crisp: th.Tensor | None
+
+    def take(self, index: th.Tensor) -> Rows:
+        """:return: the rows at the given positions."""
+        unknown = None if self.unknown is None else self.unknown[index]
+        return Rows(self.numbers[index], unknown, None if self.crisp is None else self.crisp[index])
 
 
 class RuleBank(nn.Module):
@@ -150,10 +171,12 @@ class RuleBank(nn.Module):
         """Confidences c in (0, 1), shape (K,)."""
         return th.sigmoid(self.confidence_logit)
 
-    def columns(self, features: Mapping[str, th.Tensor]) -> th.Tensor:
+    def prepare(self, features: Mapping[str, th.Tensor]) -> Rows:
         """
-        :param features: name -> tensor of shape (N,), at least the names in ``feature_names``
-        :return: shape (N, F) float32, infinities made finite; NaN stays
+        Everything about a batch that does not depend on a parameter.
+
+        :param features: name -> tensor of shape (N,), at least the names in ``feature_names``; infinities count as very large
+        :return: the rows, to be given to ``body_of`` as often as needed
         :raises ConfigurationError: if a feature is missing
         """
         missing = [name for name in self.feature_names if name not in features]
@@ -161,36 +184,39 @@ class RuleBank(nn.Module):
             raise ConfigurationError(f"the rules need the features {', '.join(missing)}, which were not given.")
         if not self.feature_names:
             rows = len(next(iter(features.values()))) if features else 0
-            return th.zeros(rows, 0)
-        stacked = th.stack([features[name] for name in self.feature_names], dim=1)
-        return stacked.to(th.float32).clamp(-_HUGE, _HUGE)
+            return Rows(th.zeros(rows, 0), None, None)
+        columns = th.stack([features[name] for name in self.feature_names], dim=1).to(th.float32)
+        unknown = th.isnan(columns)
+        dirty = bool(unknown.any())
+        columns = columns.clamp(-_HUGE, _HUGE)
+        crisp = None
+        if len(self._crisp_code):
+            holds = (columns[:, self._crisp_column] == self._crisp_code) != self._crisp_negated
+            if dirty:
+                holds = holds & ~unknown[:, self._crisp_column]
+            crisp = th.where(holds, math.log1p(-EPSILON), math.log(EPSILON))
+        if dirty:
+            columns = th.where(unknown, 0.0, columns)
+        return Rows(columns[:, self._column], unknown[:, self._column] if dirty else None, crisp)
 
     def body(self, features: Mapping[str, th.Tensor]) -> th.Tensor:
-        """:return: truth of each body, shape (N, K), in [0, 1], never NaN."""
-        return self.body_of(self.columns(features))
+        """:return: truth of each body, shape (N, K), in [0, 1], never NaN; a NaN feature satisfies no condition."""
+        return self.body_of(self.prepare(features))
 
-    def body_of(self, columns: th.Tensor) -> th.Tensor:
-        """The same from ``columns(features)``, for callers that evaluate the same rows many times."""
-        log_truths = self._log_truths(columns)
+    def body_of(self, rows: Rows) -> th.Tensor:
+        """The same from ``prepare(features)``."""
+        parts = []
+        if len(self.theta):
+            steepness = self._sign * th.exp(-self.log_tau) / self.scale
+            z = ((rows.numbers - self.theta) * steepness).clamp(-_STEEPEST, _STEEPEST)
+            parts.append(logsigmoid(z if rows.unknown is None else th.where(rows.unknown, -_STEEPEST, z)))
+        if rows.crisp is not None:
+            parts.append(rows.crisp)
+        log_truths = parts[0] if len(parts) == 1 else th.cat(parts, dim=1) if parts else rows.numbers
         if isinstance(self.tnorm, Product):
             return th.exp(log_truths @ self._assign)
         truths = th.cat([log_truths.exp(), log_truths.new_ones(len(log_truths), 1)], dim=1)
         return self.tnorm.conjunction(truths[:, self._padded], dim=-1)
-
-    def _log_truths(self, columns: th.Tensor) -> th.Tensor:
-        """:return: logarithms of all literals' truths, shape (N, M + Q): numbers, then crisp ones."""
-        parts = []
-        if len(self.theta):
-            x = columns[:, self._column]
-            unknown = th.isnan(x)
-            steepness = self._sign * th.exp(-self.log_tau) / self.scale
-            z = ((th.where(unknown, 0.0, x) - self.theta) * steepness).clamp(-_STEEPEST, _STEEPEST)
-            parts.append(logsigmoid(th.where(unknown, -_STEEPEST, z)))  # NaN satisfies no condition
-        if len(self._crisp_code):
-            x = columns[:, self._crisp_column]
-            holds = (x == self._crisp_code) != self._crisp_negated
-            parts.append(th.where(holds & ~th.isnan(x), math.log1p(-EPSILON), math.log(EPSILON)))
-        return th.cat(parts, dim=1) if parts else columns.new_zeros(len(columns), 0)
 
     def match(self, actions: th.Tensor | np.ndarray) -> th.Tensor:
         """
@@ -221,13 +247,13 @@ class RuleBank(nn.Module):
         :param use_avoid: count ``avoid`` rules as well, with m = body · (1 − match): doing anything else where the rule speaks
         :return: shape (N,), in [0, 1]
         """
-        columns = self.columns(features)
+        rows = self.prepare(features)
         if not self.rules:
             return th.zeros(len(th.as_tensor(actions)))
         match = self.match(actions)
         if use_avoid:
             match = th.where(self._avoid, 1.0 - match, match)
-        strength = self.body_of(columns) * match
+        strength = self.body_of(rows) * match
         weight = self.confidence if use_avoid else self.confidence * ~self._avoid
         return (th.where(strength > SCORE_FLOOR, strength, 0.0) @ weight).clamp(0.0, 1.0)
 

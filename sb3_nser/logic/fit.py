@@ -25,7 +25,7 @@ import torch as th
 from numpy.typing import ArrayLike
 
 from sb3_nser.errors import ConfigurationError
-from sb3_nser.logic.bank import HEAD_TAU_BOUNDS, TAU_BOUNDS, RuleBank
+from sb3_nser.logic.bank import HEAD_TAU_BOUNDS, TAU_BOUNDS, Rows, RuleBank
 from sb3_nser.logic.baseline import Baseline
 from sb3_nser.rules.evidence import varies
 
@@ -110,7 +110,7 @@ def fit(
     design = base.design(features)
     residual = base.residual(design, th.from_numpy(target)[:, None])[:, 0]
     residual = (residual / residual.std().clamp(min=1e-9)).float()
-    problem = _Problem(bank, bank.columns(features), th.as_tensor(actions), residual, base, design, prior_strength)
+    problem = _Problem(bank, bank.prepare(features), th.as_tensor(actions), residual, base, design, prior_strength)
     chosen = problem
     if rows > MAX_ROWS:
         index = np.sort(np.random.default_rng(seed).choice(rows, MAX_ROWS, replace=False))
@@ -150,27 +150,29 @@ class _Problem:
     def __init__(
         self,
         bank: RuleBank,
-        columns: th.Tensor,
+        rows: Rows,
         actions: th.Tensor,
         residual: th.Tensor,
         base: Baseline,
         design: th.Tensor,
         prior_strength: float,
     ) -> None:
-        self.bank, self.columns, self.actions, self.residual = bank, columns, actions, residual
+        self.bank, self.rows, self.actions, self.residual = bank, rows, actions, residual
         self.base, self.design, self.prior_strength = base, design, prior_strength
+        self.fixed_contrast: th.Tensor | None = None
         self.sign = th.where(bank._avoid, -1.0, 1.0)
         with th.no_grad():
             match = bank.match(actions)
             self.expected = match - base.residual(design, match.double()).float()
+            self.fixed_contrast = None if bank.continuous else self._contrast()  # discrete matches have no parameter
 
     def subset(self, index: th.Tensor) -> _Problem:
         part = object.__new__(_Problem)
         part.__dict__.update(self.__dict__)
-        for name in ("columns", "actions", "residual", "expected", "design"):
+        part.rows = self.rows.take(index)
+        for name in ("actions", "residual", "expected", "design"):
             setattr(part, name, getattr(self, name)[index])
-        if not self.bank.continuous:
-            part.__dict__["contrast"] = part._contrast()
+        part.fixed_contrast = None if self.bank.continuous else part._contrast()
         return part
 
     def _contrast(self) -> th.Tensor:
@@ -178,9 +180,9 @@ class _Problem:
 
     def weighted(self) -> tuple[th.Tensor, th.Tensor]:
         """:return: the body, and body · w, both (N, K)."""
-        body = self.bank.body_of(self.columns)
-        contrast = self.__dict__.get("contrast")
-        return body, body * (self._contrast() if contrast is None else contrast)
+        body = self.bank.body_of(self.rows)
+        contrast = self._contrast() if self.fixed_contrast is None else self.fixed_contrast
+        return body, body * contrast
 
     def gains(self) -> tuple[th.Tensor, th.Tensor]:
         """:return: explained sum of squares of a positive effect, (K,), and the mean truth of the bodies, (K,)."""
@@ -191,7 +193,7 @@ class _Problem:
         return gain, body.mean(0)
 
     def share(self) -> th.Tensor:
-        return self.bank.body_of(self.columns).mean(0)
+        return self.bank.body_of(self.rows).mean(0)
 
     def effects(self, episode_ids: np.ndarray | None) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
         """:return: effect β, β over its standard error, and the number of informative rows; each (K,) in float64."""

@@ -102,6 +102,14 @@ class RuleBook:
         clashes = [item for item in self.conflicts() if item[0].key in fresh or item[1].key in fresh]
         return Proposal(tuple(new), tuple(repeated), tuple(invalid), tuple(clashes))
 
+    def adopt(self, entry: Entry) -> None:
+        """
+        Take over an entry of another book, in place of an entry with the same key.
+
+        :param entry: for example one read from an edited ``rules.yaml``
+        """
+        self._entries[entry.key] = entry
+
     def judge(self, key: str, evidence: Evidence, fitted: Fitted | None, step: int, duplicate_of: str | None = None) -> Entry:
         """
         Decide about one rule.

@@ -197,7 +197,7 @@ def detrend(returns: ArrayLike, episode_ids: ArrayLike, blocks: int = 10) -> Arr
     target = np.asarray(returns, np.float64)
     episodes, order = np.unique(np.asarray(episode_ids), return_inverse=True)
     if not len(episodes):
-        return target.copy()
+        return np.zeros(0, np.float64)
     used = max(1, min(int(blocks), len(episodes) // 5))
     block = order * used // len(episodes)
     totals = np.bincount(block, weights=target, minlength=used)

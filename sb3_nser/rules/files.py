@@ -23,7 +23,8 @@ _HEADER = """\
 #   pinned: true    the rule always counts and is never pruned
 #   enabled: false  the rule never counts
 #   rule: IF ...    a new text makes a new rule; its old evidence no longer counts
-# A new rule needs no more than its 'rule:' line. 'evidence' and 'fitted_rule' are for reading; 'measured' and 'fitted' hold the numbers.
+# A new rule needs no more than its 'rule:' line. 'evidence' and 'fitted_rule' are for reading;
+# 'measured' and 'fitted' hold the numbers.
 """
 _FITTED_LISTS = ("theta", "tau", "scale")
 _FITTED_NUMBERS = ("head_theta", "head_tau", "head_scale", "confidence")
