@@ -200,6 +200,7 @@ class PriorityMixin(ScoringMixin):
             self.stale_writes += int(np.count_nonzero(~current))
             where, values = where[current], values[current]
         where, values = self._without_head(self._filled(where), values)
+        self.mark_linked()  # whoever calls this feeds the buffer, link or not
         self._store.write_td_errors(where, values)
 
     def set_scores(self, indices: npt.ArrayLike, scores: npt.ArrayLike) -> None:
@@ -218,6 +219,7 @@ class PriorityMixin(ScoringMixin):
         _refuse("rule score", where, values, ~((values >= 0.0) & (values <= 1.0)), "in [0, 1]")
         self._flush()
         where, values = self._without_head(self._filled(where), values)
+        self.mark_linked()
         self._store.write_scores(where, values)
 
     def set_progress(self, progress: float, restart: bool = False) -> None:
@@ -264,7 +266,7 @@ class PriorityMixin(ScoringMixin):
     # ------------------------------------------------------------------ learner and file
 
     def mark_linked(self) -> None:
-        """Called by the learner link: TD errors will arrive, so there is nothing to warn about."""
+        """Called by the learner link, and by whoever writes priorities or scores: there is nothing to warn about."""
         self._linked = True
 
     def _warn_if_unlinked(self) -> None:

@@ -20,6 +20,7 @@ from sb3_nser.errors import ConfigurationError
 FloatArray = npt.NDArray[np.float64]
 
 _TABLE_POINTS = 1001
+_NO_MASS = 1e-200  # sums below cannot be divided by safely
 
 
 @dataclass(frozen=True)
@@ -180,13 +181,11 @@ def make_mixture(
     :param uniform_fraction: u in [0, 1]
     :param max_boost: largest η, 0 or more
     """
-    if not base_total > 0.0:
+    if not base_total > _NO_MASS:
         return Mixture(count, 0.0, 1.0, 0.0, 0.0)
     lam = 0.0
-    if rule_total > 0.0:
+    if rule_total > _NO_MASS:
         lam = min(wanted, max_boost * rule_total / (base_total + max_boost * rule_total))
-        if not lam * (1.0 / rule_total) < math.inf:  # scores so small that their sum cannot be divided by
-            lam = 0.0
     return Mixture(count, lam, 1.0 if alpha == 0.0 else uniform_fraction, base_total, rule_total)
 
 

@@ -101,11 +101,11 @@ class RingMixin(_Base):
             if len(stops) and not self._starts_episode(first)[env]:
                 starts, stops = starts[1:], stops[1:]
             real = self.dones[rows[stops], env] > 0  # a break is an end, but of an episode that was cut short
-            found += zip(stops[real].tolist(), starts[real].tolist(), [env] * int(real.sum()), strict=True)
+            found += zip(stops[real].tolist(), [env] * int(real.sum()), starts[real].tolist(), strict=True)
         found.sort(reverse=True)
         episodes: list[Episode] = []
         total = 0
-        for stop, start, env in found:
+        for stop, env, start in found:
             total += stop + 1 - start
             if episodes and max_transitions is not None and total > max_transitions:
                 break

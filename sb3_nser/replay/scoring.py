@@ -63,6 +63,8 @@ class ScoringMixin(RingMixin):
         self.rule_state = state
         if scorer is None:
             self._store.clear_scores()
+        else:
+            self.mark_linked()
         self.rescore()
 
     def rescore(self) -> None:
@@ -72,6 +74,9 @@ class ScoringMixin(RingMixin):
         self._stale_below = self._scored_until = self._added
 
     def _flush(self) -> None:
+        raise NotImplementedError
+
+    def mark_linked(self) -> None:
         raise NotImplementedError
 
     def _score_pending(self) -> None:

@@ -1,0 +1,41 @@
+"""Buffers whose rows say where they are: the reward of (row, env) at its n-th writing is 1000 * writing + env."""
+
+import numpy as np
+from gymnasium import spaces
+
+from sb3_nser.replay import NSERReplayBuffer
+
+OBS = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+DISCRETE = spaces.Discrete(2)
+
+
+def make(buffer_size=100, n_envs=1, observation_space=OBS, action_space=DISCRETE, **options):
+    return NSERReplayBuffer(
+        buffer_size, observation_space, action_space, device="cpu", n_envs=n_envs, **{"seed": 0, **options}
+    )
+
+
+def fill(buffer, steps, start=0, episode=None, timeout=False):
+    """
+    Add ``steps`` rows numbered from ``start``; observation (number, env, 0), next observation (number + 1, env, 0).
+
+    :param episode: length after which every environment's episode ends
+    :param timeout: whether a time limit ends it
+    """
+    envs = np.arange(buffer.n_envs)
+    for number in range(start, start + steps):
+        obs = np.stack([np.full_like(envs, number), envs, envs * 0], axis=1).astype(np.float32)
+        following = obs + np.array([1, 0, 0], np.float32)
+        done = np.full(buffer.n_envs, episode is not None and (number + 1) % episode == 0)
+        infos = [{"TimeLimit.truncated": bool(d and timeout)} for d in done]
+        buffer.add(obs, following, envs % 2, 1000.0 * number + envs, done, infos)
+    return buffer
+
+
+def count(buffer, batches, batch_size):
+    """How often each slot of the whole ring was drawn."""
+    drawn = np.zeros(buffer.n_slots, dtype=np.int64)
+    for _ in range(batches):
+        buffer.sample(batch_size)
+        drawn += np.bincount(buffer.last_sample.indices, minlength=buffer.n_slots)
+    return drawn

@@ -1,0 +1,185 @@
+"""The trees against a plain array, with and without numba."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sb3_nser.replay import MaxTree, SumTree
+from sb3_nser.replay._kernels import FAN_OUT, kernels
+
+try:
+    kernels("numba")
+    BACKENDS = ["numpy", "numba"]
+except ValueError:
+    BACKENDS = ["numpy"]
+
+backends = pytest.mark.parametrize("backend", BACKENDS)
+CAPACITIES = [1, 2, 3, FAN_OUT - 1, FAN_OUT, FAN_OUT + 1, 1000, FAN_OUT**2, FAN_OUT**2 + 1, 5000]
+
+
+@backends
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_agrees_with_a_plain_array(backend, capacity):
+    rng = np.random.default_rng(capacity)
+    tree, largest, plain = SumTree(capacity, backend), MaxTree(capacity, backend), np.zeros(capacity)
+    for _ in range(20):
+        indices = rng.integers(capacity, size=rng.integers(1, 200))
+        values = rng.random(len(indices)) * (rng.random(len(indices)) < 0.7)
+        tree.set(indices, values)
+        largest.set(indices, values)
+        plain[indices] = values  # NumPy too lets the last of repeated indices win
+        np.testing.assert_array_equal(tree.leaves, plain)
+        np.testing.assert_array_equal(tree.get(indices), plain[indices])
+        assert tree.total == pytest.approx(plain.sum(), rel=1e-12)
+        assert largest.maximum == plain.max()
+    queries = rng.random(500) * tree.total
+    found = tree.find(queries)
+    upper = np.cumsum(plain)
+    assert np.all(plain[found] > 0)
+    assert np.all(queries < upper[found] + 1e-9) and np.all(queries >= upper[found] - plain[found] - 1e-9)
+
+
+@backends
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_sequence_of_writes(backend, data):
+    capacity = data.draw(st.integers(1, 200))
+    tree, plain = SumTree(capacity, backend), np.zeros(capacity)
+    value = st.one_of(st.just(0.0), st.floats(1e-12, 1e12))
+    for _ in range(data.draw(st.integers(1, 5))):
+        writes = data.draw(st.lists(st.tuples(st.integers(0, capacity - 1), value), min_size=1, max_size=40))
+        where, what = (np.array(column) for column in zip(*writes, strict=True))
+        tree.set(where, what)
+        plain[where] = what
+    assert tree.total == pytest.approx(plain.sum(), rel=1e-12)
+    if plain.any():
+        shares = np.array(data.draw(st.lists(st.floats(0, 1), min_size=1, max_size=20)))
+        found = tree.find(
+            np.concatenate([shares * tree.total, [tree.total, 2 * tree.total, -1.0, np.nextafter(tree.total, 0)]])
+        )
+        assert np.all(plain[found] > 0)
+        assert found[-4] == np.flatnonzero(plain)[-1]  # the end belongs to the last leaf with mass
+        assert found[-2] == np.flatnonzero(plain)[0]
+
+
+@pytest.mark.skipif(len(BACKENDS) < 2, reason="numba is not installed")
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_both_backends_are_equal_to_the_last_bit(capacity):
+    trees = [SumTree(capacity, backend) for backend in BACKENDS]
+    rng = np.random.default_rng(1)
+    for _ in range(10):
+        indices = rng.integers(capacity, size=100)
+        values = 10 ** rng.uniform(-8, 8, size=100) * (rng.random(100) < 0.8)
+        for tree in trees:
+            tree.set(indices, values)
+        np.testing.assert_array_equal(trees[0]._data, trees[1]._data)
+        if trees[0].total == 0.0:
+            continue
+        queries = rng.random(300) * trees[0].total
+        np.testing.assert_array_equal(trees[0].find(queries), trees[1].find(queries))
+
+
+@backends
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_rebuild_is_the_same_as_writing_every_leaf(backend, capacity):
+    values = np.random.default_rng(0).random(capacity)
+    for kind in (SumTree, MaxTree):
+        rebuilt, written = kind(capacity, backend), kind(capacity, backend)
+        rebuilt.rebuild(values)
+        written.set(np.arange(capacity), values)
+        np.testing.assert_array_equal(rebuilt._data, written._data)
+
+
+@backends
+def test_c23_the_end_of_the_sum_is_still_inside(backend):
+    tree = SumTree(3, backend)
+    tree.set([0, 1, 2], 1.0)
+    assert tree.find([3.0, np.nextafter(3.0, 0), 2.0, 0.0]).tolist() == [2, 2, 2, 0]
+
+
+@backends
+def test_c23_no_drift_and_no_leaf_without_mass(backend):
+    rng = np.random.default_rng(0)
+    tree = SumTree(131_072, backend)
+    for _ in range(40):
+        indices = rng.integers(131_072, size=10_000)
+        tree.set(indices, rng.choice([0.0, 1e-4, 10.0], size=10_000))
+    assert tree.total == pytest.approx(tree.leaves.sum(), rel=1e-12)
+    for _ in range(10):
+        found = tree.find(rng.random(100_000) * tree.total)
+        assert found.max() < 131_072 and np.all(tree.leaves[found] > 0)
+
+
+@backends
+def test_c23_the_last_leaf_gets_its_share(backend):
+    tree = SumTree(1000, backend)
+    tree.rebuild(1.0)
+    found = tree.find(np.random.default_rng(0).random(1_000_000) * tree.total)
+    assert abs(np.count_nonzero(found == 999) - 1000) < 5 * np.sqrt(1000)
+
+
+@backends
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
+def test_a_bad_value_is_refused_and_nothing_is_written(backend, value):
+    tree = SumTree(8, backend)
+    tree.rebuild(1.0)
+    with pytest.raises(ValueError, match="finite and not negative"):
+        tree.set([2, 3], [5.0, value])
+    with pytest.raises(ValueError, match="finite and not negative"):
+        tree.rebuild(np.full(8, value))
+    np.testing.assert_array_equal(tree.leaves, 1.0)
+    assert tree.total == 8.0
+
+
+@backends
+def test_an_index_outside_is_refused(backend):
+    tree = SumTree(8, backend)
+    for index in (-1, 8):
+        with pytest.raises(IndexError, match=str(index)):
+            tree.set([index], 1.0)
+        with pytest.raises(IndexError, match=str(index)):
+            tree.get([index])
+
+
+@backends
+def test_nothing_to_find_in_an_empty_tree(backend):
+    with pytest.raises(ValueError, match="no leaf has any mass"):
+        SumTree(8, backend).find([0.0])
+    tree = SumTree(8, backend)
+    tree.set(3, 1.0)
+    with pytest.raises(ValueError, match="NaN"):
+        tree.find([np.nan])
+
+
+@backends
+def test_survives_pickling(backend):
+    tree = SumTree(100, backend)
+    tree.rebuild(np.arange(100.0))
+    again = pickle.loads(pickle.dumps(tree))
+    np.testing.assert_array_equal(again.find([0.0, 2000.0, 4949.0]), tree.find([0.0, 2000.0, 4949.0]))
+    again.set([3], 7.0)
+    assert again.total == tree.total + 4.0
+
+
+def test_memory_at_a_million():
+    assert SumTree(1_000_000).nbytes < 8.3e6
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="capacity"):
+        SumTree(0)
+    with pytest.raises(ValueError, match="backend"):
+        SumTree(1, "cuda")
+
+
+def test_numba_can_be_switched_off_and_is_not_imported_with_the_package():
+    code = (
+        "import sys, sb3_nser.replay as r; assert 'numba' not in sys.modules; "
+        "t = r.SumTree(9); assert t._kernels.name == 'numpy' and 'numba' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={"SB3_NSER_NO_NUMBA": "1", "PATH": ""})
