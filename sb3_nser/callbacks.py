@@ -25,12 +25,12 @@ from sb3_nser.induction import (
     RuleInducer,
 )
 from sb3_nser.induction.data import collect
-from sb3_nser.induction.prompts import FORMS, PromptSettings, build_messages
+from sb3_nser.induction.prompts import FORMS, PromptSettings, build_messages, forms_for
 from sb3_nser.induction.session import CallBudget, WarnOnce
 from sb3_nser.induction.worker import CallRunner
 from sb3_nser.logic import Dataset, build_bank, judge, scorer
-from sb3_nser.replay import LearnerLink, NSERReplayBuffer
-from sb3_nser.rules import AdmissionPolicy, RuleBook
+from sb3_nser.replay import LearnerLink, NSERReplayBuffer, Transitions
+from sb3_nser.rules import AdmissionPolicy, Entry, RuleBook, describe_evidence, moved_rule, problems
 from sb3_nser.rules.schema import parse_reply, reply_schema
 from sb3_nser.vocabulary import Vocabulary, env_id_of, vocabulary_for
 
@@ -138,7 +138,7 @@ class RuleInductionCallback(PriorityCallback):
     :param temperature: randomness of the model, 0 to 2
     :param seed: base seed of the calls (call k uses ``seed + k``) and of the fitting
     :param keep_alive: how long the server keeps the model loaded
-    :param prompt_forms: forms used in turn, of ``"evidence"`` and ``"names"``
+    :param prompt_forms: forms used in turn, of ``"evidence"`` and ``"names"``; default what suits the vocabulary
     :param max_transitions: newest transitions that rules are fitted and judged on
     :param rules_file: YAML file of rules that are loaded at training start (``pinned: true`` rules are never pruned)
     :param save_rules: YAML file to which the rule book is written whenever it changes
@@ -175,7 +175,7 @@ class RuleInductionCallback(PriorityCallback):
         temperature: float = 0.3,
         seed: int = 0,
         keep_alive: str | float = "30m",
-        prompt_forms: Sequence[str] = FORMS,
+        prompt_forms: Sequence[str] | None = None,
         max_transitions: int = 20_000,
         rules_file: str | os.PathLike[str] | None = None,
         save_rules: str | os.PathLike[str] | None = None,
@@ -206,8 +206,8 @@ class RuleInductionCallback(PriorityCallback):
         self.max_transitions = as_int("max_transitions", max_transitions, 100)
         self.seed = as_int("seed", seed, 0)
         self.hints = (hints,) if isinstance(hints, str) else tuple(hints)
-        self.prompt_forms = (prompt_forms,) if isinstance(prompt_forms, str) else tuple(prompt_forms)
-        for form in self.prompt_forms or ("none",):
+        self.prompt_forms = (prompt_forms,) if isinstance(prompt_forms, str) else tuple(prompt_forms or ())
+        for form in self.prompt_forms:
             if form not in FORMS:
                 raise ConfigurationError(f"prompt_forms={prompt_forms!r}: {form!r} is not one of {', '.join(FORMS)}.")
         self.policy = policy or AdmissionPolicy(max_rules=as_int("max_rules", max_rules, 1))
@@ -301,18 +301,27 @@ class RuleInductionCallback(PriorityCallback):
         if fresh and self._book is not None:
             self._book, state = None, None  # a second learn() from step 0 is a new run
             self.budget.reset()
-        if self._book is None:
-            self._book = RuleBook(self.vocabulary, self.policy)
-            if state is not None:
-                self._book = RuleBook.from_dict(state["book"], self.vocabulary, self.policy)
-                self.budget.restore(state["budget"])
-            if self._rules_file is not None:
-                path = Path(self._rules_file)
-                try:
-                    text = path.read_text(encoding="utf-8")
-                except (OSError, UnicodeDecodeError) as error:
-                    raise ConfigurationError(f"rules_file={str(path)!r} cannot be read ({error}).") from None
-                self._book.load_yaml(text, self.num_timesteps)
+        if self._book is not None:
+            return
+        if state is not None:
+            self._book = RuleBook.from_dict(state["book"])
+            self._book.policy = self.policy
+            self.budget.restore(state["budget"])
+        else:
+            self._book = RuleBook(self.policy)
+        if self._rules_file is not None:
+            self._load_rules(self._rules_file, self._book)
+
+    def _load_rules(self, file: str | os.PathLike[str], book: RuleBook) -> None:
+        try:
+            text = Path(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"rules_file={str(file)!r} cannot be read ({error}).") from None
+        for entry in RuleBook.from_yaml(text, self.policy).entries:
+            wrong = problems(entry.rule, self.vocabulary)
+            if wrong and entry.status != "invalid":
+                raise ConfigurationError(f"rules_file={str(file)!r}, rule '{entry.rule}': {' '.join(wrong)}")
+            book.adopt(entry)
 
     def _start_calls(self, run: str) -> None:
         if self._calls is not None and self._calls.busy:
@@ -337,7 +346,8 @@ class RuleInductionCallback(PriorityCallback):
     def _ask(self, calls: CallRunner) -> None:
         started = time.perf_counter()
         number = self.budget.calls
-        form = self.prompt_forms[number % len(self.prompt_forms)]
+        forms = self.prompt_forms or forms_for(self.vocabulary)
+        form = forms[number % len(forms)]
         experience = collect(self.buffer, self.vocabulary, self._gamma, self.max_transitions)
         if len(self.book) and len(experience):
             self._judge()  # what is in force is judged afresh, so that the model hears today's numbers
@@ -370,7 +380,7 @@ class RuleInductionCallback(PriorityCallback):
             return
         self._log_rules()
         if self._on_round is not None:
-            active = tuple(self.book.describe(entry) for entry in self.book.active())
+            active = tuple(_in_force(entry) for entry in self.book.active())
             step, requested = self.num_timesteps, outcome.request.step
             message = failure.message if failure else ""
             self._on_round(InductionRound(step, requested, verdicts, active, message, outcome.seconds))
@@ -390,10 +400,10 @@ class RuleInductionCallback(PriorityCallback):
         for note in reply.notes:
             self._warn(note[:40], f"{self.inducer.describe()}: {note}")
         rules = list(reply.rules if parsed is None else parsed.rules)
-        proposal = self.book.propose(rules, self.num_timesteps)
+        proposal = self.book.propose(rules, self.num_timesteps, self.vocabulary)
         self.budget.answered(reply.prompt_tokens + reply.reply_tokens, reply.seconds, len(proposal.new))
         self._judge()
-        verdicts = {rule.key: self.book.verdict(rule.key) for rule in rules}
+        verdicts = {str(rule): _verdict(self.book[rule.key]) for rule in rules}
         if parsed is not None:
             verdicts |= {sentence: "refused" for sentence in parsed.refused}
         return verdicts, None
@@ -427,7 +437,12 @@ class RuleInductionCallback(PriorityCallback):
         active = self.book.active()
         state = {"book": self.book.to_dict(), "budget": self.budget.state()}
         if active:
-            self.buffer.set_scorer(scorer(build_bank(active, self.vocabulary), self.vocabulary), state)
+            score = scorer(build_bank(active, self.vocabulary), self.vocabulary)
+
+            def score_transitions(rows: Transitions) -> Any:
+                return score(rows.observations, rows.next_observations, rows.actions)
+
+            self.buffer.set_scorer(score_transitions, state)
         else:
             self.buffer.set_scorer(None, state)
         self.buffer.rescore()
@@ -447,7 +462,7 @@ class RuleInductionCallback(PriorityCallback):
         self.logger.record("nser/seconds_waited", self._waited)
 
     def _log_rules(self) -> None:
-        lines = [self.book.describe(entry) for entry in self.book.active()] or ["no rule is active"]
+        lines = [_in_force(entry) for entry in self.book.active()] or ["no rule is active"]
         text = "  \n".join(lines)  # two blanks: TensorBoard reads Markdown
         self.logger.record("nser/rules", text, exclude=("stdout", "log", "json", "csv"))
         if self.verbose >= 1:
@@ -464,3 +479,16 @@ class RuleInductionCallback(PriorityCallback):
             draft.replace(path)  # a reader never sees half a file
         except OSError as error:
             self._warn("save_rules", f"save_rules={str(path)!r} cannot be written: {error}")
+
+
+def _in_force(entry: Entry) -> str:
+    """An active rule as it weighs now: fitted thresholds, confidence, evidence in words."""
+    rule = moved_rule(entry.rule, entry.fitted) if entry.fitted else entry.rule
+    evidence = describe_evidence(entry.evidence) if entry.evidence else "not measured yet"
+    return f"{rule}  (confidence {entry.confidence:.2f}; {evidence})"
+
+
+def _verdict(entry: Entry) -> str:
+    evidence = f"; {describe_evidence(entry.evidence)}" if entry.evidence else ""
+    repeats = f", proposed {entry.times_proposed} times" if entry.times_proposed > 1 else ""
+    return f"{entry.status}: {entry.reason}{repeats}{evidence}"

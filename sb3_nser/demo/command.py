@@ -14,6 +14,7 @@ from sb3_nser.errors import ConfigurationError, NSERError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from sb3_nser.callbacks import InductionRound
     from sb3_nser.demo.report import TaskResult
     from sb3_nser.demo.tasks import DemoTask
 
@@ -127,6 +128,11 @@ def _train(task: DemoTask, args: argparse.Namespace, out: Path, console: Console
     console.rule(task.env_id)
     rounds: list[int] = []
     with Screen(console, task.env_id, task.steps, task.score, bar=not args.no_bar) as screen:
+
+        def tell(news: InductionRound) -> None:
+            rounds.append(news.step)
+            screen.round(news)
+
         induction = RuleInductionCallback(
             **task.induction,
             **settings,
@@ -134,7 +140,7 @@ def _train(task: DemoTask, args: argparse.Namespace, out: Path, console: Console
             run=task.env_id,
             save_rules=folder / "rules.yaml",
             seed=args.seed,
-            on_round=lambda news: (rounds.append(news.step), screen.round(news))[1],
+            on_round=tell,
         )
         watcher = Watcher(task.make(), task.eval_every, task.score == "success rate", screen.update)
         model = DQN(

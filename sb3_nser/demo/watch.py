@@ -102,7 +102,10 @@ class Screen:
 
     def round(self, news: InductionRound) -> None:
         """Print what became of the model's latest answer."""
-        show = lambda text, style="": self._console.print(text, style=style, highlight=False, markup=False)  # noqa: E731
+
+        def show(text: str, style: str = "") -> None:
+            self._console.print(text, style=style, highlight=False, markup=False)
+
         head = f"step {news.step} (asked at {news.requested}, {news.seconds:.0f} s)"
         if news.failure:
             show(f"{head}: no rules: {news.failure}", "yellow")

@@ -18,7 +18,7 @@ MIN_COUNT = 15
 class Evidence:
     """One counted contrast, ready for a prompt.
 
-    :param text: ``pole_angle > 0.05: push_right 23.1 (410 times), else 17.9 (395 times)``
+    :param text: ``pole_angle > 0.05 -> push_right: mean return 23.1 (410 times), else 17.9``
     :param strength: absolute t-like statistic of the difference; how lines are sorted
     """
 
@@ -71,13 +71,18 @@ def conditions(feature: Feature, column: np.ndarray) -> dict[str, np.ndarray]:
         return {f"{feature.name} is {value}": column == code for code, value in enumerate(feature.values)}
     out: dict[str, np.ndarray] = {}
     for cut in np.unique(np.round(np.quantile(column, (0.25, 0.5, 0.75)), 6)):
-        text = format_number(float(f"{cut:.3g}"))
+        text = _short(cut)
         out[f"{feature.name} > {text}"] = column > float(text)
         out[f"{feature.name} < {text}"] = column < float(text)
     return out
 
 
-def counted_evidence(experience: Experience, vocabulary: Vocabulary, limit: int = 10, per_feature: int = 3) -> list[str]:
+def _short(value: float) -> str:
+    """:return: three significant digits; more only invite copying"""
+    return format_number(float(f"{float(value):.3g}"))
+
+
+def counted_evidence(experience: Experience, vocabulary: Vocabulary, limit: int = 8, per_feature: int = 2) -> list[str]:
     """
     For every simple condition and action: the mean return-to-go with the action against that without it.
 
@@ -101,10 +106,7 @@ def counted_evidence(experience: Experience, vocabulary: Vocabulary, limit: int 
                 if len(yes) < MIN_COUNT or len(no) < MIN_COUNT or yes.mean() <= no.mean():
                     continue  # what an action loses in one line, another gains in the next
                 error = spread * np.sqrt(1 / len(yes) + 1 / len(no))
-                text = (
-                    f"{condition}: {head} {format_number(round(float(yes.mean()), 3))} ({len(yes)} times), "
-                    f"else {format_number(round(float(no.mean()), 3))} ({len(no)} times)"
-                )
+                text = f"{condition} -> {head}: mean return {_short(yes.mean())} ({len(yes)} times), else {_short(no.mean())}"
                 found.append((feature.name, Evidence(text, float((yes.mean() - no.mean()) / max(error, 1e-9)))))
     found.sort(key=lambda item: -item[1].strength)
     lines: list[str] = []
@@ -116,16 +118,19 @@ def counted_evidence(experience: Experience, vocabulary: Vocabulary, limit: int 
     return lines
 
 
-def feature_lines(experience: Experience, vocabulary: Vocabulary) -> list[str]:
-    """:return: one line per offered feature: name, unit or values, observed range or frequencies, meaning"""
+def feature_lines(experience: Experience, vocabulary: Vocabulary, ranges: bool = True) -> list[str]:
+    """
+    :param ranges: say which range of a number was seen; beside counted evidence that only invites copying it
+    :return: one line per offered feature: name, unit or values, observed range or frequencies, meaning
+    """
     lines = []
     for feature in offered(vocabulary):
         column = experience.columns.get(feature.name)
         seen = ""
         if feature.kind == "number":
-            if column is not None and len(column):
-                low, middle, high = (format_number(float(f"{q:.3g}")) for q in np.quantile(column, (0.02, 0.5, 0.98)))
-                seen = f", seen {low} to {high}, median {middle}"
+            if ranges and column is not None and len(column):
+                low, high = np.quantile(column, (0.02, 0.98))
+                seen = f", mostly {_short(low)} to {_short(high)}"
             lines.append(f"- {feature.name} (number{', ' + feature.unit if feature.unit else ''}{seen}): {feature.meaning}")
         else:
             values = list(feature.values)
@@ -155,13 +160,15 @@ def contrast_lines(experience: Experience, vocabulary: Vocabulary, episodes: int
     order = np.argsort(totals, kind="stable")
     ends = np.append(first[1:], len(experience))
     lines = []
+    if not any(feature.kind != "number" for feature in offered(vocabulary)):
+        episodes, steps = 1, 2  # rows of numbers cost many tokens and say little
     for label, chosen in (("best", order[::-1][:episodes]), ("worst", order[:episodes])):
         for index in chosen:
             rows = np.arange(first[index], ends[index])
             shown = " ; ".join(
                 _step(experience, vocabulary, row) for row in _steps_that_matter(experience, vocabulary, rows, steps)
             )
-            lines.append(f"{label}: return {format_number(float(totals[index]))} in {len(rows)} steps, ... {shown}")
+            lines.append(f"{label}: return {_short(totals[index])} in {len(rows)} steps, ... {shown}")
     return lines
 
 
@@ -172,7 +179,7 @@ def _steps_that_matter(experience: Experience, vocabulary: Vocabulary, rows: np.
             column = experience.columns[feature.name][rows]
             changed[:-1] |= column[:-1] != column[1:]
     picked = rows[changed]
-    # a table of numbers has no named changes: its last steps say how it ended
+    # where nothing named changes, the last steps say how it ended
     return picked[-steps:] if len(picked) else rows[-min(steps, 2) :]
 
 
@@ -181,13 +188,13 @@ def _step(experience: Experience, vocabulary: Vocabulary, row: int) -> str:
     for feature in offered(vocabulary)[:4]:
         value = float(experience.columns[feature.name][row])
         if feature.kind == "number":
-            parts.append(f"{feature.name} {format_number(float(f'{value:.3g}'))}")
+            parts.append(f"{feature.name} {_short(value)}")
         elif feature.kind == "category" or value > 0.5:
             parts.append(f"{feature.name} {feature.values[int(value)]}")
     actions = vocabulary.actions
     if actions.continuous:
         values = zip(actions.names, experience.actions[row], strict=False)
-        taken = " ".join(f"{name} {format_number(float(f'{value:.3g}'))}" for name, value in values)
+        taken = " ".join(f"{name} {_short(value)}" for name, value in values)
     else:
         taken = actions.names[int(experience.actions[row])]
     return f"{', '.join(parts)} -> {taken}"

@@ -16,9 +16,20 @@ from sb3_nser.vocabulary import ActionSet, Vocabulary
 
 FORMS = ("evidence", "names")
 
+
+def forms_for(vocabulary: Vocabulary) -> tuple[str, ...]:
+    """
+    The forms that suit a vocabulary: thresholds cannot be guessed without numbers, while with symbols small models do better
+    on names alone, and counted evidence adds what the names do not say.
+
+    :return: forms to use in turn
+    """
+    return ("names", "evidence") if facts(vocabulary) else ("evidence",)
+
+
 _SYSTEM = (
     "You help a reinforcement-learning agent. Propose short behavioural rules: in which situation is which action a good "
-    "choice? Use only the names given. Answer with JSON."
+    "choice? Use only the names given. Answer with one line of JSON."
 )
 _EXAMPLES = {
     "symbolic": (
@@ -80,12 +91,12 @@ def build_messages(
         raise ConfigurationError(f"prompt form {form!r} is unknown; use {' or '.join(map(repr, FORMS))}.")
     fixed = [
         f"Task: {vocabulary.task}",
-        "What the agent sees:\n" + "\n".join(feature_lines(experience, vocabulary)),
+        "What the agent sees:\n" + "\n".join(feature_lines(experience, vocabulary, ranges=form == "names")),
         f"Actions: {action_line(vocabulary.actions)}",
     ]
     closing = (
         f"Form of the answer (example from another domain): {_example(vocabulary)}\n"
-        f"Give {settings.max_rules} different rules for this task, the most useful first. Use one to three conditions each."
+        f"Give {settings.max_rules} different rules for this task, the most useful first. One or two conditions each are best."
     )
     room = settings.budget - len(_SYSTEM) - sum(len(part) + 2 for part in (*fixed, closing))
     if room < 0:
@@ -119,7 +130,7 @@ def _optional_blocks(
     ]
     if form == "evidence":
         blocks += [
-            ("Mean return that followed, counted in the agent's own episodes:", counted_evidence(experience, vocabulary)),
+            ("Counted in the agent's own episodes, strongest first:", counted_evidence(experience, vocabulary)),
             ("Best and worst episodes, steps that matter:", contrast_lines(experience, vocabulary)),
         ]
     return [(title, lines) for title, lines in blocks if lines]

@@ -60,7 +60,7 @@ def _facts_of(feature: Feature) -> list[str]:
     return positive + [f"{feature.name} is not {value}" for value in feature.values]
 
 
-def reply_schema(vocabulary: Vocabulary, max_rules: int, max_literals: int = 3) -> dict[str, Any]:
+def reply_schema(vocabulary: Vocabulary, max_rules: int, max_literals: int = 2) -> dict[str, Any]:
     """
     :param vocabulary: what rules may speak of
     :param max_rules: most rules in one reply, at least 1
