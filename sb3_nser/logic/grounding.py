@@ -103,7 +103,7 @@ def scales_from(features: Mapping[str, th.Tensor]) -> dict[str, float]:
         spread = 0.5 * float(high - low)
         if not spread > 0.0:
             spread = float(np.std(np.clip(values, -1e150, 1e150)))
-        if math.isfinite(spread) and spread > 1e-9 * max(1.0, float(np.abs(values).max())):
+        if math.isfinite(spread) and spread > 1e-9 * max(1.0, abs(float(low)), abs(float(high))):
             scales[name] = spread
     return scales
 
