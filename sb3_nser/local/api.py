@@ -16,6 +16,8 @@ DEFAULT_KEEP_ALIVE = 300.0
 ROLES = ("system", "user", "assistant", "tool")
 THINK_LEVELS = ("low", "medium", "high", "max")
 
+_INT32 = 1 << 31
+_SEEDS = (1 << 32) - 1  # the runtime's seeds have 32 bits, and the last one means "draw one"
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 
@@ -133,11 +135,20 @@ _KINDS: dict[str, str] = {
 }
 
 
+def _number(key: str, value: int | float) -> int:
+    number = int(value)
+    if key == "seed" and number != -1:
+        return number % _SEEDS  # any integer is a seed, also one drawn from 64 bits
+    if not -_INT32 <= number < _INT32:
+        raise ApiError(400, f'option "{key}" must lie between {-_INT32} and {_INT32 - 1}, got {number}')
+    return number
+
+
 def _option(key: str, value: object) -> Any:
     kind = _KINDS[key]
     if kind in ("integer", "float32"):
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-            return int(value) if kind == "integer" else float(value)
+            return _number(key, value) if kind == "integer" else float(value)
     elif kind == "boolean":
         if isinstance(value, bool):
             return value
@@ -182,6 +193,14 @@ def parse_format(value: object) -> Literal["json"] | dict[str, Any] | None:
     raise ApiError(500, f'invalid format: {json.dumps(value)}; expected "json" or a valid JSON Schema object')
 
 
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def parse_messages(value: object, model: str) -> tuple[dict[str, str], ...]:
     """Check a conversation.
 
@@ -203,6 +222,8 @@ def parse_messages(value: object, model: str) -> tuple[dict[str, str], ...]:
             raise ApiError(400, f"messages[{index}].role must be one of {', '.join(ROLES)}, got {json.dumps(role)}")
         if content is not None and not isinstance(content, str):
             raise ApiError(400, f"messages[{index}].content must be a string")
+        if content is not None and not _is_unicode(content):
+            raise ApiError(400, f"messages[{index}].content holds half of a surrogate pair, which is no character")
         if message.get("images"):
             raise ApiError(400, f'"{model}" does not support images')
         if message.get("tool_calls"):

@@ -106,6 +106,9 @@ class Engine:
         params.n_ctx = num_ctx
         params.n_parallel = 1
         params.n_batch = params.n_ubatch = PROMPT_SLICE
+        # Unless told otherwise the runtime keeps the state of old prompts in memory, up to 8 GB of it. The newest prompt,
+        # which is all that calls with a common beginning need, is kept anyway.
+        params.cache_ram_mib = 0
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self.threads
         params.verbosity = 1
         # The runtime opens an HTTP port of its own. Nobody needs it, so it is on loopback, behind a key nobody knows.

@@ -21,6 +21,13 @@ from sb3_nser.local.engine import require_runtime
 from sb3_nser.local.models import DEFAULT_MODEL
 from sb3_nser.local.sources import Progress
 
+# The package is found where this process found it, also when it is not installed and the working folder is another.
+# It comes last on the path, so that nothing beside it can hide a module of the standard library.
+_BOOTSTRAP = (
+    f"import sys; sys.path.append({str(Path(__file__).resolve().parents[2])!r}); "
+    "from sb3_nser.local.worker import main; sys.exit(main())"
+)
+
 
 class EmbeddedServer:
     """A model server on a loopback port, speaking Ollama's API. Use it as a context manager, or call ``start``.
@@ -91,7 +98,7 @@ class EmbeddedServer:
         require_runtime()
         files = resolve_models(self.models, self.progress)
         folder = self._folder = Path(tempfile.mkdtemp(prefix="sb3-nser-"))
-        command = [sys.executable, "-m", "sb3_nser.local.worker", "--port", str(self.port), "--threads", str(self.threads)]
+        command = [sys.executable, "-c", _BOOTSTRAP, "--port", str(self.port), "--threads", str(self.threads)]
         command += ["--ready-file", str(folder / "ready")]
         for name, path in files.items():
             command += ["--model", f"{name}={path.resolve()}"]

@@ -1,4 +1,13 @@
-"""The HTTP side of the embedded model server: Ollama's routes over engines, with nothing but the standard library."""
+"""The HTTP side of the embedded model server: Ollama's routes over engines, with nothing but the standard library.
+
+Served are ``/api/chat``, ``/api/tags``, ``/api/show``, ``/api/ps``, ``/api/version`` and ``/``. Where it differs from Ollama:
+
+- ``/api/generate``, ``/api/embed``, ``/api/pull`` and the other routes that change models answer 501, as do ``tools`` and
+  ``logprobs`` in a chat; images answer 400.
+- A conversation longer than the context answers 400 instead of losing its oldest messages.
+- Calls for one model are served one after the other, in the order of arrival; the number of threads is the server's.
+- A call whose client has left is cancelled, streamed or not.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +15,7 @@ import errno
 import ipaddress
 import json
 import os
-import select
+import selectors
 import socket
 import threading
 import time
@@ -25,6 +34,8 @@ from sb3_nser.local.turnstile import Abandoned, QueueFull
 MAX_BODY = 8 << 20
 """Largest request body in bytes; more is refused with 413."""
 
+# poll needs no descriptor of its own, and unlike select it takes descriptors above 1023
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 NOT_SERVED = ("generate", "embed", "embeddings", "pull", "push", "create", "copy", "delete", "blobs")
 CLIENT_GONE = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError, TimeoutError)
 
@@ -239,8 +250,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.stopping:
             return True
         try:
-            readable, _, _ = select.select([self.connection], [], [], 0)
-            return bool(readable) and self.connection.recv(1, socket.MSG_PEEK) == b""
+            with _Selector() as selector:
+                selector.register(self.connection, selectors.EVENT_READ)
+                return bool(selector.select(0)) and self.connection.recv(1, socket.MSG_PEEK) == b""
         except (OSError, ValueError):
             return True
 

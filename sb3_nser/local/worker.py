@@ -1,4 +1,4 @@
-"""The process behind :class:`~sb3_nser.local.process.EmbeddedServer`: ``python -m sb3_nser.local.worker``.
+"""The process behind :class:`~sb3_nser.local.process.EmbeddedServer`.
 
 It serves until its parent closes the pipe at its standard input, or is gone.
 """
@@ -62,8 +62,5 @@ def main(argv: list[str] | None = None) -> int:
     unfinished.write_text(server.url)
     unfinished.replace(args.ready_file)
     serve_until_stopped(server, _watch_parent)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.stdout.flush()
+    os._exit(0)  # without waiting for threads that may be deep in native code

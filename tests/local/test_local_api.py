@@ -123,6 +123,16 @@ def test_an_option_of_the_wrong_type_is_a_500_as_in_ollama(option, kind):
     refused(500, kind, parse_options, option)
 
 
+def test_any_integer_is_a_seed():
+    assert [parse_options({"seed": seed}).seed for seed in (-1, 0, 7, 2**40 + 3)] == [-1, 0, 7, (2**40 + 3) % (2**32 - 1)]
+    assert all(0 <= parse_options({"seed": seed}).seed < 2**32 - 1 for seed in (-2, 2**32 - 1, 2**63, -(2**63)))
+
+
+def test_other_integers_have_32_bits():
+    refused(400, '"top_k" must lie between', parse_options, {"top_k": 2**31})
+    refused(400, '"num_ctx" must lie between', parse_options, {"num_ctx": 1e300})
+
+
 def test_a_context_needs_room():
     refused(400, "num_ctx", parse_options, {"num_ctx": 0})
 
@@ -148,6 +158,7 @@ def test_messages_keep_role_and_content_only():
         ({"content": "hi"}, 400, "messages[0].role"),
         ({"role": "pilot", "content": "hi"}, 400, "messages[0].role must be one of system, user, assistant, tool"),
         ({"role": "user", "content": 3}, 400, "messages[0].content must be a string"),
+        ({"role": "user", "content": "\ud800"}, 400, "surrogate"),
         ({"role": "user", "content": "see", "images": ["aGk="]}, 400, '"m" does not support images'),
         ({"role": "assistant", "tool_calls": [{}]}, 501, "tool calls"),
     ],

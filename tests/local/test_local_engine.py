@@ -155,6 +155,7 @@ def test_it_is_loaded_anew_only_for_another_context_and_never_beyond_the_model(r
     assert engine.num_ctx == 2048
     assert len(set(params.api_keys[0] for params in runtime.loads)) == 3  # the runtime's own port is locked
     assert runtime.loads[0].hostnames == ["127.0.0.1"]
+    assert runtime.loads[0].cache_ram_mib == 0  # else memory grows with every new prompt
 
 
 def test_it_unloads_when_due_and_idle(runtime):

@@ -32,7 +32,8 @@ def wait_for_the_end_of(pid: int, seconds: float = 15) -> None:
         time.sleep(0.05)
 
 
-def test_a_model_of_ones_own_under_ones_own_name():
+def test_a_model_of_ones_own_under_ones_own_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # wherever one is
     with EmbeddedServer(f"mine={resolve_model(MODEL)}") as server:
         pid = server.pid
         client = ollama.Client(host=server.host)

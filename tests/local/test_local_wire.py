@@ -73,6 +73,15 @@ def test_the_same_seed_says_the_same(client):
     assert len(texts) == 1
 
 
+def test_a_prompt_with_a_known_beginning_is_read_from_there(client):
+    long = "Numbers: " + " ".join(map(str, range(150)))
+    first, second = (
+        client.chat(MODEL, [{"role": "user", "content": f"{long} {end}"}], options={"num_predict": 1}) for end in "ab"
+    )
+    assert second.prompt_eval_count == pytest.approx(first.prompt_eval_count, abs=3)  # what is known counts too, but
+    assert second.prompt_eval_duration < first.prompt_eval_duration / 2  # costs no time
+
+
 def test_streamed_pieces_join_to_the_whole(client):
     options = {"num_predict": 12, "temperature": 0}
     pieces = list(client.chat(MODEL, HELLO, stream=True, options=options))
