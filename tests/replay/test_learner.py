@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch as th
 from sb3_contrib import QRDQN, TQC, CrossQ
-from sb3_contrib.common.utils import quantile_huber_loss
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from stable_baselines3.common.env_util import make_vec_env
 from torch.nn import functional as F
@@ -31,6 +30,8 @@ class Recording(NSERReplayBuffer):
 
 def build(algorithm, n_envs=1, buffer_class=Recording, beta=0.7, replay=None, **kwargs):
     env = make_vec_env("CartPole-v1" if algorithm in DISCRETE else "Pendulum-v1", n_envs=n_envs, seed=0)
+    if algorithm is QRDQN:
+        kwargs.setdefault("policy_kwargs", {"net_arch": [16], "n_quantiles": 20})
     if algorithm is CrossQ:
         kwargs.setdefault("policy_kwargs", {"net_arch": {"pi": [16], "qf": [16]}})
     model = algorithm("MlpPolicy", env, batch_size=B, buffer_size=500, learning_starts=200, seed=0, device="cpu",
@@ -101,9 +102,13 @@ def by_hand_qrdqn(model, steps):
             target = batch.rewards + (1 - batch.dones) * model.gamma * following
         current = model.quantile_net(batch.observations)[th.arange(B), :, batch.actions.flatten().long()]
         record(model, (target.mean(dim=1) - current.mean(dim=1)).abs())
-        losses = [quantile_huber_loss(current[i : i + 1], target[i : i + 1], sum_over_quantiles=True) for i in range(B)]
+        n = current.shape[1]
+        levels = ((th.arange(n) + 0.5) / n).view(1, n, 1)
+        delta = target[:, None, :] - current[:, :, None]  # every target quantile against every current one
+        huber = th.where(delta.abs() > 1, delta.abs() - 0.5, 0.5 * delta**2)
+        losses = ((levels - (delta.detach() < 0).float()).abs() * huber).sum(dim=1).mean(dim=1)
         clip = None if model.max_grad_norm is None else (model.policy.parameters(), model.max_grad_norm)
-        step(model.policy.optimizer, (w * th.stack(losses)).mean(), clip)
+        step(model.policy.optimizer, (w * losses).mean(), clip)
 
 
 def polyak(model, online, target):

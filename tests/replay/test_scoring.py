@@ -137,7 +137,7 @@ def test_a_bad_scorer_on_an_empty_buffer_is_found_at_the_first_draw():
     buffer = make()
     buffer.set_scorer(lambda transitions: np.full(len(transitions.rewards), 2.0))
     fill(buffer, 3)
-    with pytest.raises(NSERError, match="2.0 for transition 0 of 3"):
+    with pytest.raises(NSERError, match=r"2\.0 for transition 0 of 3"):
         buffer.sample(4)
 
 
@@ -260,7 +260,7 @@ def test_complete_episodes(n_envs, one_array):
             buffer.mark_break()
         obs = np.stack([np.full(n_envs, number), envs, envs], axis=1).astype(np.float32)
         infos = [{"TimeLimit.truncated": bool(d and number % 2)} for d in dones[number]]
-        buffer.add(obs, obs + [1, 0, 0], envs % 2, 1000.0 * number + envs, dones[number], infos)
+        buffer.add(obs, obs + np.array([1, 0, 0]), envs % 2, 1000.0 * number + envs, dones[number], infos)
         expected = episodes_by_hand(buffer, range(number + 1), dones, breaks=(30, 95))
         episodes = buffer.complete_episodes()
         got = [(e.env, (buffer.transitions(e.indices).rewards // 1000).astype(int).tolist()) for e in episodes]
