@@ -35,16 +35,19 @@ def test_a_badly_placed_threshold_moves_to_the_true_one(start: float) -> None:
     features, actions, returns = world()
     bank = bank_of(f"IF x > {start} THEN right")
     report = fit(bank, features, actions, returns)
-    assert float(bank.theta[0]) == pytest.approx(0.5, abs=0.15)
+    assert bank.theta[0].item() == pytest.approx(0.5, abs=0.15)
     assert report.gain_after[0] > report.gain_before[0]
-    assert 0.6 < report.effect[0] * np.std(returns) * 1.0 or report.z[0] > 5
+    assert (
+        report.z[0] > 5
+        and 0.5 < report.effect[0] * np.std(returns - 0.5 * features["x"].numpy() - features["y"].numpy()) < 1.1
+    )
 
 
 def test_an_avoid_rule_learns_from_the_other_side() -> None:
     features, actions, returns = world()
     bank = bank_of("IF x > 0 THEN avoid left")
     fit(bank, features, actions, returns)
-    assert float(bank.theta[0]) == pytest.approx(0.5, abs=0.15) and float(bank.confidence[0]) > 0.9
+    assert bank.theta[0].item() == pytest.approx(0.5, abs=0.15) and bank.confidence[0].item() > 0.9
 
 
 def test_a_continuous_head_moves_too() -> None:
@@ -54,8 +57,8 @@ def test_a_continuous_head_moves_too() -> None:
     returns = 1.0 * (torque[:, 0] > 0.5) * (states[:, 0] > 0) + rng.normal(size=10_000)
     bank = bank_of("IF x > 0.4 THEN torque > 0.2", vocabulary=TURN)
     fit(bank, TURN.evaluate(states), torque, returns)
-    assert float(bank.head_theta[0]) == pytest.approx(0.5, abs=0.15)
-    assert float(bank.theta[0]) == pytest.approx(0.0, abs=0.2)
+    assert bank.head_theta[0].item() == pytest.approx(0.5, abs=0.15)
+    assert bank.theta[0].item() == pytest.approx(0.0, abs=0.2)
 
 
 def test_confidence_follows_the_data() -> None:
@@ -80,7 +83,7 @@ def test_no_reward_seen_leaves_everything_as_it_was() -> None:
 
 
 def test_the_data_s_noise_does_not_collapse_the_body() -> None:
-    for seed in range(6):
+    for seed in range(4):
         features, actions, returns = world(2000, seed=seed, effect=0.0)
         bank = bank_of("IF x > 0 AND y > 0 THEN right", "IF z < 0.5 THEN right")
         before = bank.body(features).mean(0)

@@ -73,7 +73,7 @@ def test_right_rules_are_admitted_and_swapped_ones_refused(rows: tuple[np.ndarra
 def test_rules_that_never_or_always_fire(rows: tuple[np.ndarray, ...]) -> None:
     """C14: no exception, no NaN, both reported with their rate."""
     never, always = "IF cart_position > 4.7 THEN push_left", "IF cart_position < 4.8 THEN push_left"
-    book, entries = judged(rows, never, always)
+    book, entries = judged(rows, never, always, steps=30)
     assert entries[never].evidence and entries[never].evidence.body_rate == 0.0 and entries[never].status == "waiting"
     assert entries[always].evidence and entries[always].evidence.body_rate == 1.0 and entries[always].status == "rejected"
     lines = book.feedback_lines()
@@ -84,7 +84,7 @@ def test_rules_that_never_or_always_fire(rows: tuple[np.ndarray, ...]) -> None:
 
 def test_near_copies_are_found_by_what_they_fire_on(rows: tuple[np.ndarray, ...]) -> None:
     copy = "IF pole_angular_velocity > 0.00001 AND pole_angle > 0.020001 THEN push_right"
-    _, entries = judged(rows, RIGHT[0], copy)
+    _, entries = judged(rows, RIGHT[0], copy, steps=30)
     assert entries[RIGHT[0]].status == "admitted"
     assert entries[copy].reason == f"duplicate of {parse_rule(RIGHT[0]).id}"
 
@@ -100,7 +100,7 @@ def test_before_the_first_reward_rules_count_on_the_proposers_word(rows: tuple[n
 
 
 def test_a_loaded_book_scores_without_refitting(rows: tuple[np.ndarray, ...]) -> None:
-    book, _ = judged(rows, *RIGHT)
+    book, _ = judged(rows, *RIGHT, steps=30)
     expected = scorer(build_bank(book.active(), CARTPOLE), CARTPOLE)(rows[0], None, rows[1][:, None])
     for again in (RuleBook.from_dict(book.to_dict()), RuleBook.from_yaml(book.to_yaml())):
         scores = scorer(build_bank(again.active(), CARTPOLE), CARTPOLE)(rows[0], None, rows[1][:, None])
