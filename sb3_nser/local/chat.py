@@ -48,7 +48,6 @@ class ChatCall:
         """
         if self.request.think and not self.engine.info.thinks:
             raise ApiError(400, f'"{self.request.model}" does not support thinking')
-        answer: dict[str, Any] | None
         with self.engine.turnstile.turn(self.client.gone):
             if self.request.unloads:
                 self.engine.unload()

@@ -13,7 +13,7 @@ from types import FrameType
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.local.engine import Engine, require_runtime
 from sb3_nser.local.gguf_info import read_gguf
-from sb3_nser.local.models import CATALOGUE, DEFAULT_MODEL, canonical_name, file_digest, resolve_model
+from sb3_nser.local.models import CATALOGUE, DEFAULT_MODEL, canonical_name, file_digest, known_model, resolve_model
 from sb3_nser.local.server import ModelServer, is_loopback
 from sb3_nser.local.sources import Progress
 
@@ -45,7 +45,11 @@ def resolve_models(values: Sequence[str], progress: Progress | None = None) -> d
     :return: Files by name with tag
     :raises NSERError: as :func:`~sb3_nser.local.models.resolve_model` does
     """
-    return {name: resolve_model(name, path, progress) for name, path in parse_model_arguments(values).items()}
+    wanted = parse_model_arguments(values)
+    for name, path in wanted.items():
+        if path is None:
+            known_model(name)  # a wrong name is told before another model is downloaded
+    return {name: resolve_model(name, path, progress) for name, path in wanted.items()}
 
 
 def build_server(

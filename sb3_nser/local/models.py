@@ -156,6 +156,20 @@ def _fetch(model: CatalogueModel, target: Path, progress: Progress, failures: li
     )
 
 
+def known_model(name: str) -> CatalogueModel:
+    """Look a model up in the catalogue.
+
+    :param name: Name with tag
+    :return: Its entry
+    :raises ConfigurationError: if there is none; the message lists what there is
+    """
+    model = CATALOGUE.get(name)
+    if model is None:
+        known = ", ".join(CATALOGUE)
+        raise ConfigurationError(f"Unknown model {name!r}: known are {known}. For a file of your own write NAME=PATH.")
+    return model
+
+
 def resolve_model(name: str, path: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> Path:
     """Find a model's file, fetching it on first use.
 
@@ -174,10 +188,7 @@ def resolve_model(name: str, path: str | os.PathLike[str] | None = None, progres
     report = progress or _silent
     if path is not None:
         return _resolve_path(name, Path(path), report)
-    model = CATALOGUE.get(name)
-    if model is None:
-        known = ", ".join(CATALOGUE)
-        raise ConfigurationError(f"Unknown model {name!r}: known are {known}. For a file of your own write NAME=PATH.")
+    model = known_model(name)
     target = cache_dir() / model.file
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -21,12 +21,17 @@ from sb3_nser.local.engine import require_runtime
 from sb3_nser.local.models import DEFAULT_MODEL
 from sb3_nser.local.sources import Progress
 
-# The package is found where this process found it, also when it is not installed and the working folder is another.
-# It comes last on the path, so that nothing beside it can hide a module of the standard library.
-_BOOTSTRAP = (
-    f"import sys; sys.path.append({str(Path(__file__).resolve().parents[2])!r}); "
-    "from sb3_nser.local.worker import main; sys.exit(main())"
-)
+# The server needs this folder only. Importing the package in the usual way runs its __init__, which brings torch and
+# Stable-Baselines3: seconds of waiting and hundreds of megabytes that a model server has no use for. An empty package
+# with the right path leaves that out, and is found also where the package is not installed.
+_BOOTSTRAP = f"""
+import sys, types
+package = types.ModuleType("sb3_nser")
+package.__path__ = [{str(Path(__file__).resolve().parents[1])!r}]
+sys.modules["sb3_nser"] = package
+from sb3_nser.local.worker import main
+sys.exit(main())
+"""
 
 
 class EmbeddedServer:

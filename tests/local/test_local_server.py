@@ -238,6 +238,12 @@ def test_wrong_models_on_the_command_line_are_one_sentence(words):
     assert "\n" not in str(caught.value)
 
 
+def test_a_wrong_name_is_told_before_another_model_is_fetched(monkeypatch):
+    monkeypatch.setattr(command, "resolve_model", lambda *arguments: pytest.fail("it was fetched"))
+    with pytest.raises(ConfigurationError, match="nobody:7b"):
+        command.resolve_models(["smollm2:135m", "nobody:7b"])
+
+
 def test_a_missing_runtime_is_found_before_anything_is_downloaded(monkeypatch):
     monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
     for start in (lambda: command.run_serve(serve_arguments()), EmbeddedServer().start):
