@@ -170,7 +170,7 @@ class LearnerLink:
         return hook
 
     def _write(self, info: SampleInfo, errors: th.Tensor) -> None:
-        values = errors.detach().cpu().numpy().astype(np.float64)  # the one copy from the device in a gradient step
+        values = errors.detach().float().cpu().numpy().astype(np.float64)  # the one copy from the device in a gradient step
         self.updates += 1
         buffer = self.model.replay_buffer
         finite = np.isfinite(values)

@@ -72,7 +72,8 @@ class PriorityMixin(ScoringMixin):
 
         :param batch_size: how many, at least 1
         :param env: normalises observations and rewards of the batch, as in SB3
-        :return: SB3's own tuple of tensors; ``last_sample`` says what was drawn and with which weights
+        :return: SB3's own tuple of tensors; ``last_sample`` says what was drawn and with which weights. The draw is
+            stratified, so the batch is ordered: rule draws, then TD draws, then the uniform floor, each by slot
         :raises NSERError: if the buffer holds no transition that can be drawn
         """
         if batch_size < 1:

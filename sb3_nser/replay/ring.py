@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
+FIRST_LOOK = 1024
+"""Rows that ``complete_episodes`` looks at first, beside those it is likely to need."""
+
 
 class RingMixin(_Base):
     """Serial numbers, raw transitions and episodes of an SB3 replay buffer."""
@@ -90,15 +93,33 @@ class RingMixin(_Base):
             More means older episodes too; ``None`` gives all
         :return: newest first
         """
-        first, rows = self._first_valid(), self._rows(self._first_valid(), self._added)
+        oldest = self._first_valid()
+        span = self._added - oldest
+        if max_transitions is not None:  # most likely they lie in the newest rows
+            span = min(span, FIRST_LOOK + 4 * max_transitions // self.n_envs)
+        while True:
+            episodes, certain = self._episodes_since(self._added - span, max_transitions)
+            if certain or self._added - span == oldest:
+                return episodes
+            span = min(4 * span, self._added - oldest)
+
+    def _episodes_since(self, first: int, max_transitions: int | None) -> tuple[list[Episode], bool]:
+        """
+        Whole episodes from serial ``first`` on, and whether looking further back would leave the list as it is.
+        """
+        rows = self._rows(first, self._added)
         if len(rows) == 0:
-            return []
-        ends = self._episode_ends(first, self._added)
+            return [], True
+        ends, known = self._episode_ends(first, self._added), self._starts_episode(first)
         found: list[tuple[int, int, int]] = []
+        unsure = -1  # the newest end of an episode whose start lies before ``first``
         for env in range(self.n_envs):
             stops = np.flatnonzero(ends[:, env])
-            starts = np.concatenate([[0], stops[:-1] + 1]) if len(stops) else stops
-            if len(stops) and not self._starts_episode(first)[env]:
+            if len(stops) == 0:
+                continue
+            starts = np.concatenate([[0], stops[:-1] + 1])
+            if not known[env]:
+                unsure = max(unsure, int(stops[0])) if first > self._first_valid() else unsure
                 starts, stops = starts[1:], stops[1:]
             real = self.dones[rows[stops], env] > 0  # a break is an end, but of an episode that was cut short
             found += zip(stops[real].tolist(), [env] * int(real.sum()), starts[real].tolist(), strict=True)
@@ -107,11 +128,13 @@ class RingMixin(_Base):
         total = 0
         for stop, env, start in found:
             total += stop + 1 - start
+            if stop <= unsure:
+                return episodes, False
             if episodes and max_transitions is not None and total > max_transitions:
-                break
+                return episodes, True
             truncated = bool(self.timeouts[rows[stop], env] > 0)
             episodes.append(Episode(rows[start : stop + 1] * self.n_envs + env, truncated, env))
-        return episodes
+        return episodes, False
 
     def _head_excluded(self) -> bool:
         # with one array for both observations, the row at the write head has lost its own
@@ -142,7 +165,7 @@ class RingMixin(_Base):
         return ends
 
     def _starts_episode(self, first: int) -> BoolArray:
-        """Whether the oldest valid serial begins an episode, per environment."""
+        """Whether a serial begins an episode, per environment."""
         if first in self._breaks:
             return np.ones(self.n_envs, dtype=np.bool_)
         if first == self._first_kept():

@@ -41,6 +41,7 @@ class ScoringMixin(RingMixin):
     @property
     def mean_score(self) -> float:
         """Mean rule score of the filled slots, 0 for an empty buffer."""
+        self._flush()
         filled = self._store.scores[: self.n_transitions]
         return float(filled.mean()) if len(filled) else 0.0
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sb3_nser.replay.ring as ring
 import sb3_nser.replay.scoring as scoring
 from sb3_nser.errors import NSERError
 from sb3_nser.replay.trace import TRACE_FLOOR, carry_back, spread_back
@@ -276,6 +277,28 @@ def test_complete_episodes_newest_first_within_a_bound():
     assert [e.indices[0] for e in buffer.complete_episodes()] == [80, 70, 60, 50, 40, 30, 20, 10, 0]
     assert [e.indices[0] for e in buffer.complete_episodes(25)] == [80, 70]
     assert [e.indices[0] for e in buffer.complete_episodes(3)] == [80]
+
+
+@pytest.mark.parametrize("n_envs", [1, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_looking_at_the_newest_rows_first_gives_the_same_episodes(monkeypatch, n_envs, seed):
+    monkeypatch.setattr(ring, "FIRST_LOOK", 1)
+    rng = np.random.default_rng(seed)
+    chance = rng.choice([0.01, 0.5], size=n_envs)  # very long episodes beside very short ones
+    buffer = make(200 * n_envs, n_envs=n_envs)
+    for number in range(331):
+        obs = np.full((n_envs, 3), number, np.float32)
+        buffer.add(obs, obs, np.zeros(n_envs), np.zeros(n_envs), rng.random(n_envs) < chance, [{}] * n_envs)
+    everything = buffer.complete_episodes()
+    for bound in (1, 5, 20, 100, 400, 10_000):
+        expected, total = [], 0
+        for episode in everything:
+            total += len(episode.indices)
+            if expected and total > bound:
+                break
+            expected.append(episode)
+        got = buffer.complete_episodes(bound)
+        assert [e.indices.tolist() for e in got] == [e.indices.tolist() for e in expected]
 
 
 def test_c22_transitions_are_the_stored_arrays():

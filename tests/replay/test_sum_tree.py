@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb3_nser.replay import MaxTree, SumTree
+from sb3_nser.replay import MaxTree, SumTree, _kernels
 from sb3_nser.replay._kernels import FAN_OUT, kernels
 
 try:
@@ -183,3 +183,28 @@ def test_numba_can_be_switched_off_and_is_not_imported_with_the_package():
         "t = r.SumTree(9); assert t._kernels.name == 'numpy' and 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"SB3_NSER_NO_NUMBA": "1", "PATH": ""})
+
+
+@pytest.mark.skipif(len(BACKENDS) < 2, reason="numba is not installed")
+def test_numba_works_without_a_place_for_its_cache(monkeypatch):
+    import numba
+
+    original = numba.njit
+
+    def without_cache(**options):
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return original(**options)
+
+    monkeypatch.setattr(numba, "njit", without_cache)
+    find = _kernels._compile(_kernels._find_loop)
+    tree = SumTree(3, "numpy")
+    tree.set([0, 1, 2], 1.0)
+    assert find(tree._data, tree._offsets, np.array([0.5, 2.5])).tolist() == [0, 2]
+
+
+def test_a_broken_numba_is_as_good_as_none(monkeypatch):
+    monkeypatch.setattr(_kernels, "_numba_kernels", lambda: None)
+    assert SumTree(3)._kernels.name == "numpy"
+    with pytest.raises(ValueError, match="cannot be imported"):
+        SumTree(3, "numba")
