@@ -46,8 +46,11 @@ def _set_numpy(data: FloatArray, offsets: IntArray, indices: IntArray, values: F
     nodes = indices
     for level in range(1, len(offsets)):
         nodes = nodes // FAN_OUT
-        nodes = nodes[:1] if len(nodes) == 1 else np.unique(nodes)
-        blocks = data[offsets[level - 1] : offsets[level]].reshape(-1, FAN_OUT)[nodes]
+        blocks = data[offsets[level - 1] : offsets[level]].reshape(-1, FAN_OUT)
+        if len(blocks) <= len(nodes):
+            nodes = np.arange(len(blocks))
+        else:  # some blocks may come twice, which costs less than to find out
+            blocks = blocks[nodes]
         data[offsets[level] + nodes] = blocks.max(axis=1) if largest else np.cumsum(blocks, axis=1)[:, -1]
 
 
@@ -111,7 +114,9 @@ def _set_max_loop(data: FloatArray, offsets: IntArray, indices: IntArray, values
             start = offsets[level - 1] + node * FAN_OUT
             largest = data[start]
             for child in range(1, FAN_OUT):
-                largest = max(largest, data[start + child])
+                value = data[start + child]
+                if value > largest:  # max() would compile to a slower loop that minds NaN
+                    largest = value
             data[offsets[level] + node] = largest
 
 

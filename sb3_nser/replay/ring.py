@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sb3_nser.replay.records import Episode, IntArray, Transitions
+from sb3_nser.replay.records import Array, Episode, IntArray, Transitions
 from sb3_nser.replay.trace import BoolArray
 
 if TYPE_CHECKING:
@@ -71,18 +71,17 @@ class RingMixin(_Base):
         :raises IndexError: for a slot that is not filled
         """
         indices = self._filled(indices)
-        rows, envs = np.divmod(indices, self.n_envs)
         if self.optimize_memory_usage:
-            next_observations = self.observations[(rows + 1) % self.buffer_size, envs]
+            next_observations = self._take(self.observations, (indices + self.n_envs) % self.n_slots)
         else:
-            next_observations = self.next_observations[rows, envs]
+            next_observations = self._take(self.next_observations, indices)
         return Transitions(
-            self.observations[rows, envs],
+            self._take(self.observations, indices),
             next_observations,
-            self.actions[rows, envs],
-            self.rewards[rows, envs],
-            self.dones[rows, envs],
-            self.timeouts[rows, envs],
+            self._take(self.actions, indices),
+            self._take(self.rewards, indices),
+            self._take(self.dones, indices),
+            self._take(self.timeouts, indices),
         )
 
     def complete_episodes(self, max_transitions: int | None = None) -> list[Episode]:
@@ -135,6 +134,10 @@ class RingMixin(_Base):
             truncated = bool(self.timeouts[rows[stop], env] > 0)
             episodes.append(Episode(rows[start : stop + 1] * self.n_envs + env, truncated, env))
         return episodes, False
+
+    def _take(self, array: Array, indices: IntArray) -> Array:
+        flat: Array = array.reshape(self.n_slots, *array.shape[2:])  # a view: one index is faster than a pair
+        return flat[indices]
 
     def _head_excluded(self) -> bool:
         # with one array for both observations, the row at the write head has lost its own

@@ -5,11 +5,13 @@ import pickle
 import subprocess
 import sys
 import threading
+import tracemalloc
 
 import cloudpickle
 import numpy as np
 import pytest
-from stable_baselines3 import DQN
+from sb3_contrib import QRDQN, TQC, CrossQ
+from stable_baselines3 import DDPG, DQN, SAC, TD3
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, CheckpointCallback, EvalCallback
 
@@ -165,3 +167,23 @@ def test_exploration_is_the_same_with_and_without_it():
     ours.learn(50, callback=Linked())
     theirs.learn(50)
     np.testing.assert_array_equal(ours.replay_buffer.observations, theirs.replay_buffer.observations)
+
+
+@pytest.mark.parametrize("algorithm", [DQN, QRDQN, SAC, TD3, DDPG, TQC, CrossQ])
+def test_c05_the_tuple_works_in_every_off_policy_algorithm(algorithm):
+    env = "CartPole-v1" if algorithm in (DQN, QRDQN) else "Pendulum-v1"
+    model = algorithm("MlpPolicy", env, replay_buffer_class=NSERReplayBuffer, replay_buffer_kwargs={"alpha": 0.0},
+                      buffer_size=100, learning_starts=20, batch_size=16, device="cpu", seed=0)  # fmt: skip
+    model.learn(40)
+    assert model._n_updates > 0
+
+
+def test_c35_saving_copies_no_array(tmp_path):
+    buffer = fill(make(200_000), 10)
+    size = buffer._store.nbytes + buffer.observations.nbytes + buffer.next_observations.nbytes
+    tracemalloc.start()
+    with open(tmp_path / "buffer.pkl", "wb") as file:
+        pickle.dump(buffer, file, protocol=pickle.HIGHEST_PROTOCOL)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.5 * size
