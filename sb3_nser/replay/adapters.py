@@ -10,12 +10,30 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch as th
-from sb3_contrib import QRDQN, CrossQ
+from sb3_contrib import QRDQN, TQC, CrossQ
 from stable_baselines3 import DDPG, DQN, SAC, TD3
 
 from sb3_nser.errors import UnsupportedError
 
-TargetError = Callable[[Any, Any, th.Tensor, th.Tensor], th.Tensor]
+
+@dataclass(frozen=True)
+class Caught:
+    """
+    What a pass of the target network showed.
+
+    :param batch: the batch it belonged to
+    :param output: what the network returned
+    :param inputs: what it was given: observations, and actions where the critic takes them
+    :param noted: what ``Adapter.note`` had returned for that batch
+    """
+
+    batch: Any
+    output: Any
+    inputs: tuple[Any, ...]
+    noted: Any
+
+
+TargetError = Callable[[Any, Any, th.Tensor, Caught], th.Tensor]
 
 
 @dataclass(frozen=True)
@@ -27,9 +45,10 @@ class Adapter:
     :param classes: the algorithms
     :param critic: attribute of the model that holds the online critic
     :param target: attribute of the target network whose output ``error`` needs, or ``None``
-    :param error: ``(model, batch, online output, target output) -> |δ|`` of shape ``(batch_size,)``; ``None`` where δ is
-        read from the gradient of a mean squared error
+    :param error: ``(model, batch, online output, what the target network's pass showed) -> |δ|`` of shape
+        ``(batch_size,)``; ``None`` where δ is read from the gradient of a mean squared error
     :param gradient_scale: c in ``δ = c · B · ∂L/∂Q`` (1 where the loss is half the squared error, ½ where it is the whole)
+    :param note: read from the model at the actor's first pass of a gradient step, before anything is updated
     :param joint: whether the critic sees the batch and its successors in one pass of ``2 · batch_size`` rows
     """
 
@@ -40,6 +59,7 @@ class Adapter:
     error: TargetError | None = None
     gradient_scale: float = 1.0
     joint: bool = False
+    note: Callable[[Any], Any] | None = None
 
 
 def _discounts(model: Any, batch: Any) -> Any:
@@ -47,30 +67,54 @@ def _discounts(model: Any, batch: Any) -> Any:
     return model.gamma if discounts is None else discounts
 
 
-def dqn_error(model: Any, batch: Any, online: th.Tensor, target: th.Tensor) -> th.Tensor:
+def dqn_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th.Tensor:
     """
     ``|r + (1 − d) γ max_a Q'(s', a) − Q(s, a)|``, before the Huber loss clips it.
 
     :param online: Q(s, ·), shape ``(batch_size, n_actions)``
-    :param target: Q'(s', ·), same shape
+    :param caught: with Q'(s', ·), same shape
     """
-    following = target.max(dim=1, keepdim=True)[0]
+    following = caught.output.max(dim=1, keepdim=True)[0]
     wanted = batch.rewards + (1 - batch.dones) * _discounts(model, batch) * following
     errors: th.Tensor = (wanted - online.gather(1, batch.actions.long())).abs().flatten()
     return errors
 
 
-def qrdqn_error(model: Any, batch: Any, online: th.Tensor, target: th.Tensor) -> th.Tensor:
+def qrdqn_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th.Tensor:
     """
     Mean target quantile minus mean current quantile of the action taken: the TD error of the two means (our own choice;
     the quantile loss itself has no single one).
 
     :param online: quantiles at s, shape ``(batch_size, n_quantiles, n_actions)``
-    :param target: the target network's at s', same shape
+    :param caught: with the target network's at s', same shape
     """
-    following = target.mean(dim=1).max(dim=1, keepdim=True)[0]
+    following = caught.output.mean(dim=1).max(dim=1, keepdim=True)[0]
     wanted = batch.rewards + (1 - batch.dones) * _discounts(model, batch) * following
     errors: th.Tensor = (wanted - online.mean(dim=1).gather(1, batch.actions.long())).abs().flatten()
+    return errors
+
+
+def entropy_coefficient(model: Any) -> Any:
+    """The entropy coefficient as this gradient step's target uses it: before the step updates it."""
+    return model.ent_coef_tensor if model.log_ent_coef is None else th.exp(model.log_ent_coef.detach())
+
+
+def tqc_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th.Tensor:
+    """
+    As for QR-DQN: mean of the target quantiles that TQC keeps, entropy term included, minus the mean of all current ones.
+
+    :param online: quantiles of (s, a), shape ``(batch_size, n_critics, n_quantiles)``
+    :param caught: with the target network's at (s', a'), same shape
+    """
+    critic, distribution, next_actions = model.critic, model.actor.action_dist, caught.inputs[1]
+    kept = critic.quantiles_total - model.top_quantiles_to_drop_per_net * critic.n_critics
+    quantiles = caught.output.reshape(len(online), -1).sort(dim=1)[0][:, :kept]
+    # the actor's last pass was the one for s', so its distribution still tells how likely a' was
+    known = (distribution.gaussian_actions,) if hasattr(distribution, "gaussian_actions") else ()  # not with gSDE
+    log_prob = distribution.log_prob(next_actions, *known)
+    following = quantiles.mean(dim=1, keepdim=True) - caught.noted * log_prob.reshape(-1, 1)
+    wanted = batch.rewards + (1 - batch.dones) * _discounts(model, batch) * following
+    errors: th.Tensor = (wanted - online.mean(dim=(1, 2)).reshape(-1, 1)).abs().flatten()
     return errors
 
 
@@ -79,6 +123,7 @@ ADAPTERS = (
     Adapter("QRDQN", (QRDQN,), "quantile_net", "quantile_net_target", qrdqn_error),
     Adapter("SAC", (SAC,), "critic"),
     Adapter("TD3, DDPG", (TD3, DDPG), "critic", gradient_scale=0.5),
+    Adapter("TQC", (TQC,), "critic", "critic_target", tqc_error, note=entropy_coefficient),
     Adapter("CrossQ", (CrossQ,), "critic", joint=True),
 )
 

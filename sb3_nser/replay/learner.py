@@ -18,7 +18,7 @@ import torch as th
 from torch.utils.hooks import RemovableHandle
 
 from sb3_nser.errors import ConfigurationError, NSERWarning
-from sb3_nser.replay.adapters import Adapter, adapter_for
+from sb3_nser.replay.adapters import Adapter, Caught, adapter_for
 from sb3_nser.replay.mixin import PriorityMixin
 from sb3_nser.replay.records import SampleInfo
 
@@ -59,7 +59,8 @@ class LearnerLink:
         self._handles: list[RemovableHandle] = []
         self._critic: th.nn.Module | None = None
         self._consumed: Any = None  # the batch whose critic pass has been seen
-        self._caught: tuple[Any, th.Tensor] | None = None  # batch and target output
+        self._caught: Caught | None = None
+        self._noted: tuple[Any, Any] | None = None  # batch and what was read before it changed anything
         self._parts: list[th.Tensor] = []
 
     @property
@@ -84,6 +85,8 @@ class LearnerLink:
                     hook.link.remove()
             self._adapter, self._critic = adapter, critic
             self._handles.append(_register(critic, _Hook(self, self._on_critic)))
+            if adapter.note is not None:
+                self._handles.append(_register(self.model.actor.latent_pi, _Hook(self, self._on_actor)))
             if adapter.target is not None:
                 self._handles.append(_register(getattr(self.model, adapter.target), _Hook(self, self._on_target)))
         buffer.mark_linked()
@@ -93,7 +96,7 @@ class LearnerLink:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self._critic = self._consumed = self._caught = None
+        self._critic = self._consumed = self._caught = self._noted = None
         self._parts = []
 
     def _checked_buffer(self) -> PriorityMixin:
@@ -114,8 +117,17 @@ class LearnerLink:
 
     def _on_target(self, inputs: tuple[Any, ...], output: Any) -> None:
         found = self._buffer_and_batch()
-        if found is not None and inputs and inputs[0] is found[1].next_observations:
-            self._caught = (found[1], output)
+        if found is None or not inputs or inputs[0] is not found[1].next_observations or self._adapter is None:
+            return
+        noted = self._noted[1] if self._noted is not None and self._noted[0] is found[1] else None
+        if self._adapter.note is None or noted is not None:
+            self._caught = Caught(found[1], output, inputs, noted)
+
+    def _on_actor(self, inputs: tuple[Any, ...], output: Any) -> None:
+        found = self._buffer_and_batch()
+        if found is not None and (self._noted is None or self._noted[0] is not found[1]):
+            assert self._adapter is not None and self._adapter.note is not None
+            self._noted = (found[1], self._adapter.note(self.model))
 
     def _on_critic(self, inputs: tuple[Any, ...], output: Any) -> None:
         if not th.is_grad_enabled():
@@ -133,9 +145,9 @@ class LearnerLink:
         weights = self._weights(info, outputs[0], self._adapter.joint)
         caught, self._caught = self._caught, None
         read_gradient = True
-        if self._adapter.error is not None and caught is not None and caught[0] is batch:
+        if self._adapter.error is not None and caught is not None and caught.batch is batch:
             with th.no_grad():
-                errors = self._adapter.error(self.model, batch, outputs[0].detach(), caught[1])
+                errors = self._adapter.error(self.model, batch, outputs[0].detach(), caught)
             self._write(info, errors)
             read_gradient = False
         self._parts = []

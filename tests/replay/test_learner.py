@@ -3,7 +3,6 @@
 import copy
 import pickle
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
@@ -17,7 +16,7 @@ from sb3_nser.replay import LearnerLink, NSERReplayBuffer
 from sb3_nser.replay.learner import InertHook
 
 B = 32
-DISCRETE, CONTINUOUS = [DQN, QRDQN], [SAC, TD3, DDPG, CrossQ]
+DISCRETE = [DQN, QRDQN]
 
 
 class Recording(NSERReplayBuffer):
@@ -91,6 +90,15 @@ def by_hand_dqn(model, steps):
         step(model.policy.optimizer, loss, (model.policy.parameters(), model.max_grad_norm))
 
 
+def quantile_losses(current, target):
+    """Quantile Huber loss per row, summed over the current quantiles."""
+    n = current.shape[1]
+    levels = ((th.arange(n) + 0.5) / n).view(1, n, 1)
+    delta = target[:, None, :] - current[:, :, None]  # every target quantile against every current one
+    huber = th.where(delta.abs() > 1, delta.abs() - 0.5, 0.5 * delta**2)
+    return ((levels - (delta.detach() < 0).float()).abs() * huber).sum(dim=1).mean(dim=1)
+
+
 def by_hand_qrdqn(model, steps):
     model.policy.set_training_mode(True)
     for _ in range(steps):
@@ -102,13 +110,8 @@ def by_hand_qrdqn(model, steps):
             target = batch.rewards + (1 - batch.dones) * model.gamma * following
         current = model.quantile_net(batch.observations)[th.arange(B), :, batch.actions.flatten().long()]
         record(model, (target.mean(dim=1) - current.mean(dim=1)).abs())
-        n = current.shape[1]
-        levels = ((th.arange(n) + 0.5) / n).view(1, n, 1)
-        delta = target[:, None, :] - current[:, :, None]  # every target quantile against every current one
-        huber = th.where(delta.abs() > 1, delta.abs() - 0.5, 0.5 * delta**2)
-        losses = ((levels - (delta.detach() < 0).float()).abs() * huber).sum(dim=1).mean(dim=1)
         clip = None if model.max_grad_norm is None else (model.policy.parameters(), model.max_grad_norm)
-        step(model.policy.optimizer, (w * losses).mean(), clip)
+        step(model.policy.optimizer, (w * quantile_losses(current, target)).mean(), clip)
 
 
 def polyak(model, online, target):
@@ -140,6 +143,32 @@ def by_hand_sac(model, steps):
         weighted_critic_step(model, model.critic(batch.observations, batch.actions), target, w, 0.5)
         q = th.cat(model.critic(batch.observations, actions), dim=1).min(dim=1, keepdim=True)[0]
         step(model.actor.optimizer, (ent_coef * log_prob - q).mean())  # the actor's loss is not weighted
+        polyak(model, model.critic, model.critic_target)
+
+
+def by_hand_tqc(model, steps):
+    model.policy.set_training_mode(True)
+    for _ in range(steps):
+        batch, w = draw(model)
+        if model.use_sde:
+            model.actor.reset_noise()
+        actions, log_prob = model.actor.action_log_prob(batch.observations)
+        log_prob = log_prob.reshape(-1, 1)
+        ent_coef = th.exp(model.log_ent_coef.detach())
+        step(model.ent_coef_optimizer, -(model.log_ent_coef * (log_prob + model.target_entropy).detach()).mean())
+        with th.no_grad():
+            next_actions, next_log_prob = model.actor.action_log_prob(batch.next_observations)
+            quantiles = model.critic_target(batch.next_observations, next_actions).reshape(B, -1).sort(dim=1)[0]
+            quantiles = quantiles[:, : quantiles.shape[1] - model.top_quantiles_to_drop_per_net * model.critic.n_critics]
+            target = quantiles - ent_coef * next_log_prob.reshape(-1, 1)
+            target = batch.rewards + (1 - batch.dones) * model.gamma * target
+        current = model.critic(batch.observations, batch.actions)
+        record(model, (target.mean(dim=1) - current.mean(dim=(1, 2))).abs())
+        n_critics, n = current.shape[1:]
+        losses = sum(quantile_losses(current[:, critic], target) / n for critic in range(n_critics)) / n_critics
+        step(model.critic.optimizer, (w * losses).mean())
+        q = model.critic(batch.observations, actions).mean(dim=2).mean(dim=1, keepdim=True)
+        step(model.actor.optimizer, (ent_coef * log_prob - q).mean())
         polyak(model, model.critic, model.critic_target)
 
 
@@ -194,6 +223,7 @@ BY_HAND = {
     SAC: by_hand_sac,
     TD3: by_hand_td3,
     DDPG: by_hand_td3,
+    TQC: by_hand_tqc,
     CrossQ: by_hand_crossq,
 }
 
@@ -203,6 +233,7 @@ VARIANTS = [
     for n_envs, kwargs in [(1, {}), (2, {})]
 ] + [
     pytest.param(SAC, 1, {"use_sde": True}, id="SAC-gSDE"),
+    pytest.param(TQC, 1, {"use_sde": True}, id="TQC-gSDE"),
     pytest.param(SAC, 1, {"policy_kwargs": {"net_arch": [16], "n_critics": 3}}, id="SAC-3-critics"),
     pytest.param(SAC, 1, {"policy_kwargs": {"net_arch": [16], "share_features_extractor": True}}, id="SAC-shared"),
 ]
@@ -378,8 +409,3 @@ def test_priorities_of_real_training_are_the_errors_of_the_last_visit():
     wanted = rows.rewards + (1 - rows.dones * (1 - rows.timeouts)) * model.gamma * following
     np.testing.assert_allclose(buffer.td_errors[slots], np.abs(wanted - current), atol=1e-4)
     assert buffer.full and buffer.stale_writes == 0
-
-
-def test_tqc_is_not_handled_yet():
-    with pytest.raises(UnsupportedError, match="TQC"):
-        LearnerLink(TQC("MlpPolicy", gym.make("Pendulum-v1"), replay_buffer_class=NSERReplayBuffer, buffer_size=100)).install()
