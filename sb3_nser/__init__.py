@@ -4,9 +4,17 @@ A language model induces behavioural rules from the agent's own episodes, torch 
 follows them: ``DQN(..., replay_buffer_class=NSERReplayBuffer)`` and ``learn(..., callback=RuleInductionCallback(...))``.
 """
 
-from sb3_nser.callbacks import InductionRound, PriorityCallback, RuleInductionCallback
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from sb3_nser.errors import NSERError, NSERWarning
-from sb3_nser.replay import NSERReplayBuffer
+
+if TYPE_CHECKING:
+    from sb3_nser.callbacks import PriorityCallback, RuleInductionCallback
+    from sb3_nser.induction.session import InductionRound
+    from sb3_nser.replay import NSERReplayBuffer
 
 __version__ = "0.1.0"
 
@@ -19,3 +27,21 @@ __all__ = [
     "RuleInductionCallback",
     "__version__",
 ]
+
+# torch and SB3 take seconds to import; the command line and the model server do without them until they are needed
+_HOMES = {
+    "InductionRound": "sb3_nser.induction.session",
+    "NSERReplayBuffer": "sb3_nser.replay",
+    "PriorityCallback": "sb3_nser.callbacks",
+    "RuleInductionCallback": "sb3_nser.callbacks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

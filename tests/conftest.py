@@ -28,3 +28,14 @@ def ollama_host(embedded_server: object) -> str:
 
     assert isinstance(embedded_server, EmbeddedServer)
     return embedded_server.host
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_torch_thread() -> Iterator[None]:
+    """Small networks gain nothing from a second thread, and beside a model server two of them collapse."""
+    import torch as th
+
+    threads = th.get_num_threads()
+    th.set_num_threads(1)
+    yield
+    th.set_num_threads(threads)

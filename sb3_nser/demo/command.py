@@ -14,9 +14,9 @@ from sb3_nser.errors import ConfigurationError, NSERError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sb3_nser.callbacks import InductionRound
     from sb3_nser.demo.report import TaskResult
     from sb3_nser.demo.tasks import DemoTask
+    from sb3_nser.induction.session import InductionRound
 
 ENVIRONMENTS = ("CartPole-v1", "MiniGrid-DoorKey-5x5-v0")
 
@@ -78,11 +78,12 @@ def run_demo(args: argparse.Namespace) -> int:
     print_table(console, results)
     seconds = time.perf_counter() - started
     console.print(
-        f"{seconds:.0f} s in all. In {out}/: learning_curve.png, induction.jsonl (every call to the model) and, per environment, "
-        f"rules.yaml, model.zip and TensorBoard events.\nThe same run without a model: sb3-nser demo "
-        f"--replay-record {out / 'induction.jsonl'} --out {out}-again",
+        f"{seconds:.0f} s in all. In {out}/: learning_curve.png, induction.jsonl (every call to the model) and, per "
+        "environment, rules.yaml, model.zip and TensorBoard events.\nThe same run without a model: "
+        f"sb3-nser demo --replay-record {out / 'induction.jsonl'} --out {out}-again",
         highlight=False,
         markup=False,
+        soft_wrap=True,
     )
     return 0
 
@@ -173,6 +174,6 @@ def _train(task: DemoTask, args: argparse.Namespace, out: Path, console: Console
         failures=budget.failures,
         llm_seconds=budget.seconds,
         seconds=seconds,
-        waited=induction.seconds_waited,
+        waited=induction.session.seconds_waited,
         fingerprint=fingerprint(model),
     )

@@ -7,10 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 
-import httpx
-import ollama
-
 from sb3_nser.errors import LLMUnavailableError
+from sb3_nser.induction.ollama import bounded_client
 
 EMBEDDED_MODEL = "qwen2.5-coder:0.5b"
 PREFERRED = ("qwen3:4b", "qwen3:8b", "qwen3:1.7b", "qwen2.5-coder:1.5b", EMBEDDED_MODEL)
@@ -66,7 +64,7 @@ class ModelServer(AbstractContextManager["ModelServer"]):
 
 def _models_at(host: str) -> list[str] | None:
     try:
-        listed = ollama.Client(host=host, timeout=httpx.Timeout(ANSWER_SECONDS)).list()
+        with bounded_client(host, ANSWER_SECONDS) as client:
+            return [item.model for item in client.list().models if item.model]
     except Exception:
         return None  # whatever answers there, it is not Ollama
-    return [item.model for item in listed.models if item.model]

@@ -46,7 +46,7 @@ def _doorkey() -> gym.Env[Any, Any]:
         raise NSERError("the demo needs MiniGrid: pip install 'sb3-nser[demo]'.") from None
     del minigrid  # importing it registers the environments
     env = gym.make("MiniGrid-DoorKey-5x5-v0")
-    return gym.wrappers.FlattenObservation(ImgObsWrapper(OneHotPartialObsWrapper(env)))
+    return gym.wrappers.FlattenObservation(ImgObsWrapper(OneHotPartialObsWrapper(env)))  # type: ignore[no-untyped-call]
 
 
 TASKS = {

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
 
-from sb3_nser.callbacks import InductionRound
+from sb3_nser.induction.session import InductionRound
 
 EVAL_EPISODES = 10
 EVAL_SEED = 10_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -29,7 +30,7 @@ class _Transitions(Protocol):
 class EpisodeSource(Protocol):
     """What is asked of a replay buffer."""
 
-    def complete_episodes(self, max_transitions: int | None = None) -> list[_Episode]:
+    def complete_episodes(self, max_transitions: int | None = None) -> Sequence[_Episode]:
         """:return: whole episodes, newest first"""
         ...
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch as th
 
 from sb3_nser.rules import format_number
-from sb3_nser.rules.schema import offered
+from sb3_nser.rules.schema import heads, offered
 from sb3_nser.vocabulary import Feature, Vocabulary
 
 MIN_COUNT = 15
@@ -15,15 +17,31 @@ MIN_COUNT = 15
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """One counted contrast, ready for a prompt.
+class Contrast:
+    """One counted contrast: an action in a situation, against every other action there.
 
-    :param text: ``pole_angle > 0.05 -> push_right: mean return 23.1 (410 times), else 17.9``
-    :param strength: absolute t-like statistic of the difference; how lines are sorted
+    :param feature: the feature the condition is about
+    :param condition: ``pole_angle > 0.05``
+    :param head: the action that did best there, ``push_right`` or ``torque > 0``
+    :param mean: mean return-to-go with it
+    :param count: how often it was taken
+    :param otherwise: mean return-to-go without it
+    :param strength: t-like statistic of the difference, above 0
     """
 
-    text: str
+    feature: str
+    condition: str
+    head: str
+    mean: float
+    count: int
+    otherwise: float
     strength: float
+
+    def __str__(self) -> str:
+        return (
+            f"- {self.condition} -> {self.head} (mean return {short(self.mean)} in {self.count} cases, "
+            f"else {short(self.otherwise)})"
+        )
 
 
 @dataclass(frozen=True)
@@ -46,6 +64,10 @@ class Experience:
     def __len__(self) -> int:
         return len(self.returns)
 
+    def tensors(self) -> dict[str, th.Tensor]:
+        """:return: the columns as tensors that share their memory"""
+        return {name: th.from_numpy(column) for name, column in self.columns.items()}
+
     @property
     def rewarded(self) -> bool:
         """True if returns differ at all; before that nothing can be judged."""
@@ -57,88 +79,88 @@ def action_masks(vocabulary: Vocabulary, actions: np.ndarray) -> dict[str, np.nd
     if not vocabulary.actions.continuous:
         return {name: actions == index for index, name in enumerate(vocabulary.actions.names)}
     masks = {}
-    assert vocabulary.actions.low is not None and vocabulary.actions.high is not None  # continuous
-    for index, name in enumerate(vocabulary.actions.names):
-        middle = 0.5 * (vocabulary.actions.low[index] + vocabulary.actions.high[index])
-        masks[f"{name} > {format_number(middle)}"] = actions[:, index] > middle
-        masks[f"{name} < {format_number(middle)}"] = actions[:, index] < middle
+    for head in heads(vocabulary.actions):
+        name, op, middle = head.split()
+        column = actions[:, vocabulary.actions.names.index(name)]
+        masks[head] = column > float(middle) if op == ">" else column < float(middle)
     return masks
 
 
-def conditions(feature: Feature, column: np.ndarray) -> dict[str, np.ndarray]:
-    """:return: condition text -> mask over rows: values for categories, both sides of the quartiles for numbers"""
-    if feature.kind != "number":
-        return {f"{feature.name} is {value}": column == code for code, value in enumerate(feature.values)}
-    out: dict[str, np.ndarray] = {}
-    for cut in np.unique(np.round(np.quantile(column, (0.25, 0.5, 0.75)), 6)):
-        text = _short(cut)
-        out[f"{feature.name} > {text}"] = column > float(text)
-        out[f"{feature.name} < {text}"] = column < float(text)
-    return out
-
-
-def _short(value: float) -> str:
-    """:return: three significant digits; more only invite copying"""
-    return format_number(float(f"{float(value):.3g}"))
-
-
-def counted_evidence(experience: Experience, vocabulary: Vocabulary, limit: int = 8, per_feature: int = 2) -> list[str]:
+def conditions(feature: Feature, column: np.ndarray) -> list[dict[str, np.ndarray]]:
     """
-    For every simple condition and action: the mean return-to-go with the action against that without it.
+    Ready-made conditions on one feature.
+
+    :return: groups of condition text -> mask over rows: one group with a category's values; for a number one group per
+        quartile with its two sides
+    """
+    if feature.kind != "number":
+        return [{f"{feature.name} is {value}": column == code for code, value in enumerate(feature.values)}]
+    cuts = _cuts(column) if len(column) else []
+    return [{f"{feature.name} > {cut}": column > float(cut), f"{feature.name} < {cut}": column < float(cut)} for cut in cuts]
+
+
+def _cuts(column: np.ndarray) -> list[str]:
+    """:return: the quartiles, the median first, with no more digits than tell them apart: every digit is a token"""
+    low, middle, high = np.quantile(column.astype(np.float64), (0.25, 0.5, 0.75))
+    spread = float(high - low) or float(column.std())
+    decimals = int(np.clip(1 - np.floor(np.log10(spread)), -300, 300)) if spread > 0 else 6
+    return list(dict.fromkeys(format_number(round(float(cut), decimals)) for cut in (middle, low, high)))
+
+
+def short(value: float) -> str:
+    """:return: two significant digits, or whole numbers; every digit more is a token more and says nothing to a reader"""
+    size = abs(float(value))
+    return format_number(round(float(value)) if size >= 100 else float(f"{float(value):.2g}"))
+
+
+def contrasts(experience: Experience, vocabulary: Vocabulary) -> list[list[Contrast]]:
+    """
+    For every simple condition the action that did best: mean return-to-go with it against that without it.
 
     :param experience: the agent's own episodes
     :param vocabulary: names
-    :param limit: most lines
-    :param per_feature: most lines on one feature, so that one feature does not crowd out the rest
-    :return: lines, the strongest contrast first; empty before any reward was seen
+    :return: per feature its contrasts, the feature with the strongest one first; of a number the quartile whose two sides
+        tell most, and both sides of it, since one alone says little. Empty before any reward was seen
     """
     if not experience.rewarded:
         return []
     masks = action_masks(vocabulary, experience.actions)
-    returns, spread = experience.returns, float(experience.returns.std())
-    found: list[tuple[str, Evidence]] = []
+    found: list[list[Contrast]] = []
     for feature in offered(vocabulary):
-        for condition, rows in conditions(feature, experience.columns[feature.name]).items():
-            if rows.sum() < 2 * MIN_COUNT:
-                continue
-            for head, taken in masks.items():
-                yes, no = returns[rows & taken], returns[rows & ~taken]
-                if len(yes) < MIN_COUNT or len(no) < MIN_COUNT or yes.mean() <= no.mean():
-                    continue  # what an action loses in one line, another gains in the next
-                error = spread * np.sqrt(1 / len(yes) + 1 / len(no))
-                text = f"{condition} -> {head}: mean return {_short(yes.mean())} ({len(yes)} times), else {_short(no.mean())}"
-                found.append((feature.name, Evidence(text, float((yes.mean() - no.mean()) / max(error, 1e-9)))))
-    found.sort(key=lambda item: -item[1].strength)
-    lines: list[str] = []
-    used: dict[str, int] = {}
-    for name, evidence in found:
-        if used.get(name, 0) < per_feature and len(lines) < limit:
-            used[name] = used.get(name, 0) + 1
-            lines.append(evidence.text)
-    return lines
+        groups = [
+            [best for text, rows in group.items() if (best := _best(experience.returns, feature.name, text, rows, masks))]
+            for group in conditions(feature, experience.columns[feature.name])
+        ]
+        strongest = max(groups, key=lambda group: sum(item.strength for item in group), default=[])
+        if strongest:
+            found.append(sorted(strongest, key=lambda item: -item.strength))
+    return sorted(found, key=lambda group: -group[0].strength)
 
 
-def feature_lines(experience: Experience, vocabulary: Vocabulary, ranges: bool = True) -> list[str]:
+def _best(
+    returns: np.ndarray, feature: str, condition: str, rows: np.ndarray, masks: dict[str, np.ndarray]
+) -> Contrast | None:
+    best: Contrast | None = None
+    if rows.sum() < 2 * MIN_COUNT:
+        return None
+    for head, taken in masks.items():
+        yes, no = returns[rows & taken], returns[rows & ~taken]
+        if len(yes) < MIN_COUNT or len(no) < MIN_COUNT or yes.mean() <= no.mean():
+            continue
+        error = float(returns.std()) * np.sqrt(1 / len(yes) + 1 / len(no))
+        strength = float((yes.mean() - no.mean()) / max(error, 1e-9))
+        if best is None or strength > best.strength:
+            best = Contrast(feature, condition, head, float(yes.mean()), len(yes), float(no.mean()), strength)
+    return best
+
+
+def feature_lines(vocabulary: Vocabulary, names: Sequence[str] | None = None) -> list[str]:
     """
-    :param ranges: say which range of a number was seen; beside counted evidence that only invites copying it
-    :return: one line per offered feature: name, unit or values, observed range or frequencies, meaning
+    :param names: the features to show, in this order; default all that are offered
+    :return: one line per feature: name, unit or values, meaning. Frequencies and ranges are left out: they get copied
     """
-    lines = []
-    for feature in offered(vocabulary):
-        column = experience.columns.get(feature.name)
-        seen = ""
-        if feature.kind == "number":
-            if ranges and column is not None and len(column):
-                low, high = np.quantile(column, (0.02, 0.98))
-                seen = f", mostly {_short(low)} to {_short(high)}"
-            lines.append(f"- {feature.name} (number{', ' + feature.unit if feature.unit else ''}{seen}): {feature.meaning}")
-        else:
-            values = list(feature.values)
-            if column is not None and len(column):
-                share = np.bincount(column.astype(np.int64), minlength=len(values)) / len(column)
-                values = [f"{value} {100 * part:.0f}%" for value, part in zip(values, share, strict=False)]
-            lines.append(f"- {feature.name} ({' | '.join(values)}): {feature.meaning}")
-    return lines
+    chosen = offered(vocabulary) if names is None else [vocabulary[name] for name in names]
+    return [f"- {item.name} ({', '.join(item.values) or item.unit or 'number'}): {item.meaning}" for item in chosen]
 
 
 def contrast_lines(experience: Experience, vocabulary: Vocabulary, episodes: int = 2, steps: int = 4) -> list[str]:
@@ -168,7 +190,7 @@ def contrast_lines(experience: Experience, vocabulary: Vocabulary, episodes: int
             shown = " ; ".join(
                 _step(experience, vocabulary, row) for row in _steps_that_matter(experience, vocabulary, rows, steps)
             )
-            lines.append(f"{label}: return {_short(totals[index])} in {len(rows)} steps, ... {shown}")
+            lines.append(f"{label}: return {short(totals[index])} in {len(rows)} steps, ... {shown}")
     return lines
 
 
@@ -188,13 +210,13 @@ def _step(experience: Experience, vocabulary: Vocabulary, row: int) -> str:
     for feature in offered(vocabulary)[:4]:
         value = float(experience.columns[feature.name][row])
         if feature.kind == "number":
-            parts.append(f"{feature.name} {_short(value)}")
+            parts.append(f"{feature.name} {short(value)}")
         elif feature.kind == "category" or value > 0.5:
             parts.append(f"{feature.name} {feature.values[int(value)]}")
     actions = vocabulary.actions
     if actions.continuous:
         values = zip(actions.names, experience.actions[row], strict=False)
-        taken = " ".join(f"{name} {_short(value)}" for name, value in values)
+        taken = " ".join(f"{name} {short(value)}" for name, value in values)
     else:
         taken = actions.names[int(experience.actions[row])]
     return f"{', '.join(parts)} -> {taken}"

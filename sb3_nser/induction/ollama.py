@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,8 +30,8 @@ class _Overrun(Exception):
 
 
 class _Limits:
-    def __init__(self) -> None:
-        self.until = float("inf")
+    def __init__(self, until: float) -> None:
+        self.until = until
         self.bytes_left = MAX_BODY_BYTES
 
 
@@ -54,8 +55,8 @@ class _BoundedStream(httpx.SyncByteStream):
 
 
 class _BoundedTransport(httpx.HTTPTransport):
-    def __init__(self, limits: _Limits) -> None:
-        super().__init__()
+    def __init__(self, limits: _Limits, proxy: str | None) -> None:
+        super().__init__(proxy=proxy)
         self._limits = limits
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -63,6 +64,23 @@ class _BoundedTransport(httpx.HTTPTransport):
         if isinstance(response.stream, httpx.SyncByteStream):
             response.stream = _BoundedStream(response.stream, self._limits)
         return response
+
+
+def bounded_client(host: str, seconds: float, until: float | None = None) -> ollama.Client:
+    """
+    The official client with a deadline on the whole of each call, and a limit on the size of an answer.
+
+    :param host: address of the server; a proxy from the environment is used, except for addresses on this machine
+    :param seconds: time-out of each gap between bytes, and of the call if ``until`` is None
+    :param until: end of the call, on the clock of ``time.monotonic``
+    """
+    limits = _Limits(time.monotonic() + seconds if until is None else until)
+    url = httpx.URL(host if "://" in host else f"http://{host}")
+    local = url.host in ("localhost", "127.0.0.1", "::1", "0.0.0.0")
+    proxy = None if local or urllib.request.proxy_bypass(url.host) else urllib.request.getproxies().get(url.scheme)
+    timeout = httpx.Timeout(seconds, connect=min(seconds, 10.0))
+    # trust_env off: a proxy taken from the environment by the client itself would go past the bounded transport
+    return ollama.Client(host=host, timeout=timeout, transport=_BoundedTransport(limits, proxy), trust_env=False)
 
 
 class OllamaInducer:
@@ -136,7 +154,7 @@ class OllamaInducer:
         :raises LLMUnavailableError: if nothing listens there, or the model is missing
         """
         try:
-            with self._client(CHECK_SECONDS) as client:
+            with bounded_client(self.host, CHECK_SECONDS) as client:
                 models = {item.model: item.digest or "" for item in client.list().models if item.model}
         except (ConnectionError, httpx.ConnectError):
             raise LLMUnavailableError(
@@ -218,7 +236,7 @@ class OllamaInducer:
         parts: list[str] = []
         size = 0
         last: dict[str, Any] = {}
-        with self._client(remaining, until) as client:
+        with bounded_client(self.host, remaining, until) as client:
             stream = client.chat(
                 model=self.model,
                 messages=messages,
@@ -239,12 +257,6 @@ class OllamaInducer:
         if not last:
             raise InductionFailure("connection", f"{self.describe()}: the answer ended before it was complete.")
         return "".join(parts), last
-
-    def _client(self, seconds: float, until: float | None = None) -> ollama.Client:
-        limits = _Limits()
-        limits.until = until if until is not None else time.monotonic() + seconds
-        timeout = httpx.Timeout(seconds, connect=min(seconds, 10.0))
-        return ollama.Client(host=self.host, timeout=timeout, transport=_BoundedTransport(limits))
 
     def _explain(self, error: BaseException, seconds: float) -> InductionFailure:
         where, words = self.describe(), _words(error)

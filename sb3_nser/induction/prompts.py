@@ -1,20 +1,24 @@
-"""Prompts: short, with a one-line example from another domain, bounded to the context window.
+"""Prompts: short, about few features at a time, with a one-line example from another domain, bounded to the context window.
 
-Small models are the yardstick. Two forms are used in turn, since neither wins on every task: ``evidence`` shows counted
-contrasts and episodes, ``names`` only names and the task.
+Small models are the yardstick: they copy whatever stands in a prompt, so that each call shows two features only, its
+conditions ready-made, and later calls show other ones. Two forms are used in turn, since neither wins on every task:
+``evidence`` shows counted contrasts and episodes, ``names`` only names and the task.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sb3_nser.errors import ConfigurationError
-from sb3_nser.induction.episodes import Experience, contrast_lines, counted_evidence, feature_lines
-from sb3_nser.rules.schema import facts, numbers
+from sb3_nser.induction.episodes import Contrast, Experience, conditions, contrast_lines, contrasts, feature_lines
+from sb3_nser.rules.schema import facts, heads, offered
 from sb3_nser.vocabulary import ActionSet, Vocabulary
 
 FORMS = ("evidence", "names")
+WIDTH = 2
+"""Features shown in one call."""
 
 
 def forms_for(vocabulary: Vocabulary) -> tuple[str, ...]:
@@ -31,22 +35,26 @@ _SYSTEM = (
     "You help a reinforcement-learning agent. Propose short behavioural rules: in which situation is which action a good "
     "choice? Use only the names given. Answer with one line of JSON."
 )
+# two rules each, so that the model sees that rules differ
 _EXAMPLES = {
     "symbolic": (
-        '{"rules":[{"facts":["light is red","car_ahead is yes"],"action":"brake","confidence":0.8,'
-        '"why":"Braking at a red light behind a car avoids a crash."}]}'
+        '{"rules":[{"facts":["light is red","lane is busy"],"action":"brake"},'
+        '{"facts":["light is green","lane is free"],"action":"accelerate"}]}'
     ),
     "numeric": (
-        '{"rules":[{"thresholds":[{"feature":"room_temperature","op":"<","value":17.5}],"action":"heat","confidence":0.7,'
+        '{"rules":[{"facts":["room_temperature < 17.5"],"action":"heat"},{"facts":["room_temperature > 24"],"action":"cool"}]}'
+    ),
+    "continuous": (
+        '{"rules":[{"facts":["room_temperature < 17.5"],"action":"heater_power > 0.5"},'
+        '{"facts":["room_temperature > 24"],"action":"heater_power < 0.5"}]}'
+    ),
+    "free": (
+        '{"rules":[{"thresholds":[{"feature":"room_temperature","op":"<","value":17.5}],"action":"heat",'
         '"why":"A cold room needs heat."}]}'
     ),
-    "mixed": (
-        '{"rules":[{"facts":["light is red"],"thresholds":[{"feature":"speed","op":">","value":3.5}],"action":"brake",'
-        '"confidence":0.8,"why":"Stop a moving car at a red light."}]}'
-    ),
-    "numeric_continuous": (
+    "free_continuous": (
         '{"rules":[{"thresholds":[{"feature":"room_temperature","op":"<","value":17.5}],"action":"heater_power",'
-        '"action_op":">","action_value":0.5,"confidence":0.7,"why":"A cold room needs heat."}]}'
+        '"action_op":">","action_value":0.5,"why":"A cold room needs heat."}]}'
     ),
 }
 
@@ -57,18 +65,61 @@ class PromptSettings:
     :param budget: most characters of the prompt
     :param max_rules: rules asked for in one call
     :param hints: sentences from the user, shown as such
+    :param number: number of the call; what is shown first changes with it
     """
 
     budget: int
     max_rules: int = 4
     hints: tuple[str, ...] = ()
+    number: int = 0
 
 
-def _example(vocabulary: Vocabulary) -> str:
-    if vocabulary.actions.continuous:
-        return _EXAMPLES["numeric_continuous"]
-    symbolic, numeric = bool(facts(vocabulary)), bool(numbers(vocabulary))
-    return _EXAMPLES["mixed" if symbolic and numeric else "symbolic" if symbolic else "numeric"]
+@dataclass(frozen=True)
+class _Focus:
+    """What one call is about: some features, ready-made conditions on them, and what was counted."""
+
+    features: tuple[str, ...]
+    conditions: tuple[str, ...]
+    counted: tuple[Contrast, ...]
+
+
+def conditions_for(vocabulary: Vocabulary, experience: Experience, form: str, settings: PromptSettings) -> tuple[str, ...]:
+    """
+    The conditions that :func:`build_messages` shows for the same arguments, for ``reply_schema(conditions=...)``.
+
+    :return: condition texts; empty if the model has to find thresholds itself, since nothing was seen yet
+    """
+    return _focus(vocabulary, experience, form, settings).conditions
+
+
+def _focus(vocabulary: Vocabulary, experience: Experience, form: str, settings: PromptSettings) -> _Focus:
+    turn = settings.number // len(forms_for(vocabulary))
+    groups = {group[0].feature: group for group in contrasts(experience, vocabulary)} if form == "evidence" else {}
+    names = _rotated(list(groups) or [feature.name for feature in offered(vocabulary)], turn)
+    if not groups and not len(experience) and any(vocabulary[name].kind == "number" for name in names):
+        return _Focus(tuple(names), (), ())
+    counted = tuple(item for name in names for item in groups.get(name, ()))
+    known: dict[str, None] = dict.fromkeys(item.condition for item in counted)
+    for name in names:
+        if vocabulary[name].kind != "number" or name not in groups:
+            known |= dict.fromkeys(conditions(vocabulary[name], experience.columns[name])[0])
+    return _Focus(tuple(names), tuple(known), counted)
+
+
+def _rotated(names: list[str], turn: int) -> list[str]:
+    """:return: the first ``WIDTH`` names on even turns; on odd ones the first beside one of the others, each in its turn"""
+    others = names[WIDTH:]
+    if turn % 2 == 0 or not others:
+        return names[:WIDTH]
+    return [*names[: WIDTH - 1], others[(turn // 2) % len(others)]]
+
+
+def _example(vocabulary: Vocabulary, focus: _Focus) -> str:
+    kind = "continuous" if vocabulary.actions.continuous else ""
+    if not focus.conditions:
+        return _EXAMPLES["free_continuous" if kind else "free"]
+    symbolic = any(vocabulary[name].kind != "number" for name in focus.features)
+    return _EXAMPLES[kind or ("symbolic" if symbolic else "numeric")]
 
 
 def build_messages(
@@ -83,29 +134,30 @@ def build_messages(
     :param experience: the agent's own episodes; may be empty
     :param feedback: lines on rules proposed before
     :param form: ``evidence`` or ``names``
-    :param settings: budget and count
+    :param settings: budget, count, number of the call
     :return: chat messages within ``settings.budget`` characters; optional blocks are shortened, then left out, to fit
     :raises ConfigurationError: if names and task alone do not fit, or the form is unknown
     """
     if form not in FORMS:
         raise ConfigurationError(f"prompt form {form!r} is unknown; use {' or '.join(map(repr, FORMS))}.")
+    focus = _focus(vocabulary, experience, form, settings)
     fixed = [
         f"Task: {vocabulary.task}",
-        "What the agent sees:\n" + "\n".join(feature_lines(experience, vocabulary, ranges=form == "names")),
-        f"Actions: {action_line(vocabulary.actions)}",
+        "What the agent sees:\n" + "\n".join(feature_lines(vocabulary, focus.features)),
+        f"Actions: {action_line(vocabulary.actions, settings.number, split=bool(focus.conditions))}",
     ]
     closing = (
-        f"Form of the answer (example from another domain): {_example(vocabulary)}\n"
-        f"Give {settings.max_rules} different rules for this task, the most useful first. One or two conditions each are best."
+        f"Form of the answer (example from another domain): {_example(vocabulary, focus)}\n"
+        f"Give {settings.max_rules} different rules for this task, for different actions."
     )
     room = settings.budget - len(_SYSTEM) - sum(len(part) + 2 for part in (*fixed, closing))
     if room < 0:
         raise ConfigurationError(
             f"vocabulary {vocabulary.name!r} alone needs {-room} characters more than the prompt may have; raise num_ctx or "
-            "name fewer features."
+            "shorten the task and the features' meanings."
         )
     parts = list(fixed)
-    for title, lines in _optional_blocks(vocabulary, experience, feedback, form, settings):
+    for title, lines in _optional_blocks(vocabulary, experience, feedback, focus, settings):
         kept: list[str] = []
         size = len(title) + 2
         for line in lines:
@@ -121,25 +173,30 @@ def build_messages(
 
 
 def _optional_blocks(
-    vocabulary: Vocabulary, experience: Experience, feedback: Sequence[str], form: str, settings: PromptSettings
+    vocabulary: Vocabulary, experience: Experience, feedback: Sequence[str], focus: _Focus, settings: PromptSettings
 ) -> list[tuple[str, list[str]]]:
     """:return: (title, lines), the most important block first, since the last ones give way when room is short"""
     blocks = [
         ("Hints from the user:", [f"- {hint}" for hint in settings.hints]),
+        ("Measured in the agent's own episodes:", [str(item) for item in focus.counted]),
         ("Rules tried so far (do not repeat them; improve on them or find others):", list(feedback)),
     ]
-    if form == "evidence":
-        blocks += [
-            ("Counted in the agent's own episodes, strongest first:", counted_evidence(experience, vocabulary)),
-            ("Best and worst episodes, steps that matter:", contrast_lines(experience, vocabulary)),
-        ]
+    if focus.counted and facts(vocabulary):  # rows of numbers cost many tokens and say little
+        blocks.append(("Best and worst episodes, steps that matter:", contrast_lines(experience, vocabulary)))
     return [(title, lines) for title, lines in blocks if lines]
 
 
-def action_line(actions: ActionSet) -> str:
-    """:return: the actions' names, with range and unit where they are continuous"""
+def action_line(actions: ActionSet, number: int = 0, split: bool = False) -> str:
+    """
+    :param number: discrete actions come in another order with each number, since small models favour places in a list
+    :param split: continuous actions as the halves that a rule may ask for
+    :return: the actions' names, with range and unit where they are continuous
+    """
     if actions.low is None or actions.high is None:
-        return ", ".join(actions.names)
+        names = list(actions.names)
+        random.Random(number).shuffle(names)
+        return ", ".join(names)
     units = actions.units or ("",) * len(actions.names)
     spans = zip(actions.names, actions.low, actions.high, units, strict=True)
-    return ", ".join(f"{name} ({low:g} to {high:g}{' ' + unit if unit else ''})" for name, low, high, unit in spans)
+    line = ", ".join(f"{name} ({low:g} to {high:g}{' ' + unit if unit else ''})" for name, low, high, unit in spans)
+    return f"{line}; choose from {', '.join(heads(actions))}" if split else line

@@ -1,105 +1,275 @@
-"""When to ask, what to count, when to stop asking: the bookkeeping of one training run's calls to a model."""
+"""One training run's conversation with an inducer: ask, pick up, judge, remember. Knows nothing of SB3."""
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass, field
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from sb3_nser.errors import NSERWarning
+import torch as th
+
+from sb3_nser.errors import ConfigurationError, InductionError
+from sb3_nser.induction.base import InductionFailure, InductionRequest, Outcome, RuleInducer
+from sb3_nser.induction.budget import CallBudget, WarnOnce
+from sb3_nser.induction.data import EpisodeSource, collect
+from sb3_nser.induction.episodes import Experience
+from sb3_nser.induction.prompts import PromptSettings, build_messages, forms_for
+from sb3_nser.induction.record import RecordWriter
+from sb3_nser.induction.worker import CallRunner
+from sb3_nser.logic import Dataset, judge
+from sb3_nser.rules import Entry, RuleBook, describe_evidence, moved_rule, problems
+from sb3_nser.rules.schema import parse_reply, reply_schema
+from sb3_nser.vocabulary import Vocabulary
+
+DEFAULT_PROMPT_BUDGET = 9_000
+"""Characters of a prompt for an inducer that names no limit of its own."""
 
 
-@dataclass
-class CallBudget:
+@dataclass(frozen=True)
+class InductionRound:
+    """What happened when an answer (or a failure) was applied; handed to ``on_round``.
+
+    :param step: environment step
+    :param requested: environment step at which the question was asked
+    :param verdicts: rule text -> what became of it, for the rules of this answer
+    :param active: texts of the rules that now weigh on replay, with their evidence in words
+    :param failure: the sentence of a failed call, empty if it succeeded
+    :param seconds: wall-clock seconds of the call
     """
-    Spacing and limits of the calls.
 
-    :param every: environment steps between questions
-    :param first: environment step of the first question
-    :param max_calls: most calls of one run
-    :param max_tokens: most tokens (prompt and reply) of one run
-    :param max_failures: consecutive failures after which no more questions are asked
+    step: int
+    requested: int
+    verdicts: dict[str, str]
+    active: tuple[str, ...]
+    failure: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """Validated settings of a session; the meanings are those of :class:`~sb3_nser.RuleInductionCallback`."""
+
+    rules_per_call: int
+    hints: tuple[str, ...]
+    prompt_forms: tuple[str, ...]
+    max_transitions: int
+    seed: int
+    strict: bool
+
+
+class InductionSession:
+    """
+    :param vocabulary: the names rules speak in
+    :param book: the rules so far
+    :param budget: spacing and limits of the calls
+    :param calls: where questions go, live or recorded
+    :param inducer: who answers; asked only for its name and its prompt budget
+    :param settings: validated settings
+    :param warn: gives one warning per cause
+    :param writer: the record, None for none
     """
 
-    every: int
-    first: int
-    max_calls: int
-    max_tokens: int
-    max_failures: int = 5
-    next_step: int = -1
-    calls: int = 0
-    failures: int = 0
-    failures_in_a_row: int = 0
-    stale_rounds: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    stopped: str = ""
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        book: RuleBook,
+        budget: CallBudget,
+        calls: CallRunner,
+        inducer: RuleInducer,
+        settings: SessionSettings,
+        warn: WarnOnce,
+        writer: RecordWriter | None = None,
+    ) -> None:
+        self.vocabulary, self.book, self.budget = vocabulary, book, budget
+        self.seconds_waited = 0.0
+        self._calls, self._inducer, self._settings = calls, inducer, settings
+        self._warn, self._writer = warn, writer
 
-    def __post_init__(self) -> None:
-        if self.next_step < 0:
-            self.next_step = self.first
-
-    def due(self, step: int) -> bool:
-        """:return: True if a question may be asked at this step; counted in steps, so several environments skip none"""
-        return not self.stopped and step >= self.next_step
-
-    def asked(self, step: int) -> None:
-        """Count a question and set the next one; rounds that brought nothing new double the spacing, up to eightfold."""
-        self.calls += 1
-        self.next_step = step + self.every * 2 ** min(3, self.stale_rounds)
-
-    def answered(self, tokens: int, seconds: float, new_rules: int) -> None:
-        """Count an answer; an answer without a new rule widens the spacing."""
-        self.failures_in_a_row = 0
-        self.tokens += tokens
-        self.seconds += seconds
-        self.stale_rounds = 0 if new_rules else self.stale_rounds + 1
-        self._limit()
-
-    def failed(self, seconds: float) -> None:
-        """Count a failure; enough of them in a row end the asking."""
-        self.failures += 1
-        self.failures_in_a_row += 1
-        self.seconds += seconds
-        self.stale_rounds += 1
-        if self.failures_in_a_row >= self.max_failures:
-            self.stopped = f"{self.failures_in_a_row} calls in a row failed"
-        else:
-            self._limit()
-
-    def reset(self) -> None:
-        """Begin anew, as at step 0."""
-        self.restore(dict.fromkeys(self.state(), 0) | {"next_step": self.first})
-
-    def _limit(self) -> None:
-        self.stopped = ""
-        if self.calls >= self.max_calls:
-            self.stopped = f"max_calls={self.max_calls} is reached"
-        elif self.tokens >= self.max_tokens:
-            self.stopped = f"max_tokens={self.max_tokens} is reached"
+    @property
+    def busy(self) -> bool:
+        """True while a question waits for its answer."""
+        return self._calls.busy
 
     def state(self) -> dict[str, Any]:
-        """:return: plain JSON of what a resumed run has to know"""
-        names = ("next_step", "calls", "failures", "failures_in_a_row", "stale_rounds", "tokens", "seconds")
-        return {name: getattr(self, name) for name in names}
+        """:return: rule book and budget as plain JSON, to be saved with the replay buffer"""
+        return {"book": self.book.to_dict(), "budget": self.budget.state()}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take over the counters of an earlier part of the run; whether asking goes on follows from today's limits."""
-        for name in self.state():
-            setattr(self, name, type(getattr(self, name))(state.get(name, getattr(self, name))))
-        self._limit()
+    def ask(self, source: EpisodeSource, step: int, gamma: float) -> bool:
+        """
+        Judge the known rules on today's episodes, so that the model hears today's numbers, then hand in the next question.
 
+        :param source: the replay buffer
+        :param step: environment step
+        :param gamma: discount of the returns
+        :return: True if the rules in force, or their weights, may have changed
+        """
+        started = time.perf_counter()
+        settings = self._settings
+        experience = collect(source, self.vocabulary, gamma, settings.max_transitions)
+        judged = self._judge(experience, step)
+        number = self.budget.calls
+        forms = settings.prompt_forms or forms_for(self.vocabulary)
+        form = forms[number % len(forms)]
+        budget = int(getattr(self._inducer, "prompt_budget", DEFAULT_PROMPT_BUDGET))
+        messages = build_messages(
+            self.vocabulary,
+            experience,
+            self.book.feedback_lines(limit=12),
+            form,
+            PromptSettings(budget, settings.rules_per_call, settings.hints),
+        )
+        schema = reply_schema(self.vocabulary, settings.rules_per_call)
+        self.budget.asked(step)
+        self._calls.submit(InductionRequest(number, step, messages, schema, settings.rules_per_call, form))
+        self.seconds_waited += time.perf_counter() - started
+        return judged
 
-@dataclass
-class WarnOnce:
-    """One warning per cause, however often it happens."""
+    def pick_up(self, source: EpisodeSource, step: int, gamma: float, wait: bool) -> InductionRound | None:
+        """
+        Apply the answer to the running question, if it is there.
 
-    seen: set[str] = field(default_factory=set)
+        :param source: the replay buffer
+        :param step: environment step
+        :param gamma: discount of the returns
+        :param wait: True waits for the answer until the deadline
+        :return: what happened, None if there is no answer yet
+        :raises InductionError: if the call failed and ``strict`` is set; everything else is in order then
+        """
+        started = time.perf_counter()
+        outcome = self._calls.poll(step, wait)
+        if outcome is None:
+            self.seconds_waited += time.perf_counter() - started
+            return None
+        verdicts, failure = self._apply(outcome, source, step, gamma)
+        if self._writer is not None:
+            self._writer.write(outcome.request, outcome, step, verdicts)
+        self.seconds_waited += time.perf_counter() - started
+        if failure is not None and self._settings.strict:
+            raise InductionError(failure.message) from (outcome.original or failure)
+        message = failure.message if failure else ""
+        return InductionRound(step, outcome.request.step, verdicts, self.in_force(), message, outcome.seconds)
 
-    def __call__(self, cause: str, message: str) -> bool:
-        """:return: True if the warning was given now"""
-        if cause in self.seen:
+    def close(self) -> None:
+        """Give up a running question; the record says that it got no answer."""
+        request = self._calls.close()
+        if request is not None and self._writer is not None:
+            self._writer.write(request, None, None, {})
+
+    def in_force(self) -> tuple[str, ...]:
+        """:return: the active rules as they weigh now: fitted thresholds, confidence, evidence in words"""
+        lines = []
+        for entry in self.book.active():
+            rule = moved_rule(entry.rule, entry.fitted) if entry.fitted else entry.rule
+            evidence = describe_evidence(entry.evidence) if entry.evidence else "not measured yet"
+            lines.append(f"{rule}  (confidence {entry.confidence:.2f}; {evidence})")
+        return tuple(lines)
+
+    def _apply(
+        self, outcome: Outcome, source: EpisodeSource, step: int, gamma: float
+    ) -> tuple[dict[str, str], InductionFailure | None]:
+        if outcome.failure is not None:
+            return {}, self._failed(outcome.failure)
+        assert outcome.reply is not None  # an outcome has one of the two
+        reply = outcome.reply
+        parsed = parse_reply(reply.text, self.vocabulary, outcome.request.max_rules) if reply.rules is None else None
+        if parsed is not None and parsed.error:
+            shown = " ".join(reply.text.split())[:80]
+            sentence = f"{reply.model} did not honour the schema: {parsed.error}; it begins {shown!r}."
+            return {}, self._failed(InductionFailure("prose", sentence, reply.seconds))
+        for note in reply.notes:
+            self._warn(note[:40], f"{self._inducer.describe()}: {note}")
+        rules = list(reply.rules or () if parsed is None else parsed.rules)
+        proposal = self.book.propose(rules, step, self.vocabulary)
+        self.budget.answered(reply.prompt_tokens + reply.reply_tokens, reply.seconds, len(proposal.new))
+        self._judge(collect(source, self.vocabulary, gamma, self._settings.max_transitions), step)
+        verdicts = {str(rule): _verdict(self.book[rule.key]) for rule in rules}
+        if parsed is not None:
+            verdicts |= {sentence: "refused" for sentence in parsed.refused}
+        return verdicts, None
+
+    def _failed(self, failure: InductionFailure) -> InductionFailure:
+        self.budget.failed(failure.seconds)
+        self._warn(failure.cause, f"{failure.message} Training goes on with the rules so far.")
+        if self.budget.failures_in_a_row >= self.budget.max_failures:
+            self._warn("stopped", f"{self.budget.stopped}; the model is not asked again in this run.")
+        return failure
+
+    def _judge(self, experience: Experience, step: int) -> bool:
+        """Fit every candidate on part of the episodes and let the other part decide, once per rule and step."""
+        candidates = self.book.candidates()
+        due = {entry.key for entry in candidates if not entry.history or entry.history[-1][0] != step}
+        if not due or not len(experience):
             return False
-        self.seen.add(cause)
-        warnings.warn(message, NSERWarning, stacklevel=3)
+        seed = self._settings.seed
+        dataset = Dataset.build(
+            experience.tensors(), experience.actions, experience.returns, experience.episode_ids, seed=seed
+        )
+        with _one_thread():
+            judgements = judge(candidates, self.vocabulary, dataset, self.book.policy, seed=seed)
+        self.book.judge_all([item for item in judgements if item.key in due], step)
         return True
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The fit's tensors are small: more threads gain nothing, and collapse beside a model server that wants the cores too."""
+    threads = th.get_num_threads()
+    th.set_num_threads(1)
+    try:
+        yield
+    finally:
+        th.set_num_threads(threads)
+
+
+def load_rules(file: str | os.PathLike[str], book: RuleBook, vocabulary: Vocabulary) -> None:
+    """
+    Take the rules of a YAML file, perhaps edited by a person, into a book.
+
+    :param file: as ``RuleBook.to_yaml`` writes it
+    :param book: gets the entries; one with the same key is replaced
+    :param vocabulary: the names the rules must use
+    :raises ConfigurationError: if the file cannot be read, or a rule speaks of things the vocabulary does not know
+    """
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"rules_file={str(file)!r} cannot be read ({error}).") from None
+    for entry in RuleBook.from_yaml(text, book.policy).entries:
+        wrong = problems(entry.rule, vocabulary)
+        if wrong and entry.status != "invalid":
+            raise ConfigurationError(f"rules_file={str(file)!r}, rule '{entry.rule}': {' '.join(wrong)}")
+        book.adopt(entry)
+
+
+def save_rules(file: str | os.PathLike[str], book: RuleBook, warn: WarnOnce) -> None:
+    """Write the book as YAML; a reader never sees half a file; trouble is warned about once."""
+    path = Path(file)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(path.name + ".tmp")
+        draft.write_text(book.to_yaml(), encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        warn("save_rules", f"save_rules={str(path)!r} cannot be written: {error}")
+
+
+def string_tuple(name: str, value: str | Sequence[str] | None) -> tuple[str, ...]:
+    """
+    :return: a string as one item, a list as it is, None as nothing
+    :raises ConfigurationError: if an item is not a string
+    """
+    items = () if value is None else (value,) if isinstance(value, str) else tuple(value)
+    for item in items:
+        if not isinstance(item, str):
+            raise ConfigurationError(f"{name}={value!r} must be a string or a list of strings.")
+    return items
+
+
+def _verdict(entry: Entry) -> str:
+    evidence = f"; {describe_evidence(entry.evidence)}" if entry.evidence else ""
+    repeats = f", proposed {entry.times_proposed} times" if entry.times_proposed > 1 else ""
+    return f"{entry.status}: {entry.reason}{repeats}{evidence}"

@@ -8,6 +8,7 @@ everything is checked again here, rule by rule, so that one bad rule does not co
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,22 +16,24 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.rules.check import problems
-from sb3_nser.rules.model import Head, Literal, Rule
+from sb3_nser.rules.model import Head, Literal, Rule, format_number
 from sb3_nser.rules.text import parse_literal
-from sb3_nser.vocabulary import Feature, Vocabulary
+from sb3_nser.vocabulary import ActionSet, Feature, Vocabulary
 
 MAX_REPLY_CHARACTERS = 65_536
 MAX_FACTS = 240
 """Enumerated symbolic literals; a grammar with many more alternatives is refused by some servers."""
 MAX_NUMBERS = 40
 """Enumerated number features."""
+WHY_CHARACTERS = 60
+"""Most characters of a reason; whatever is longer costs time and says no more."""
 _LENIENT_OPS = {">": ">", "<": "<", ">=": ">", "<=": "<"}  # a soft threshold does not tell > from >=
 
 
 def facts(vocabulary: Vocabulary) -> list[str]:
     """
-    :return: every symbolic literal the schema offers, in the vocabulary's order: ``carrying is key``,
-        ``front_object is not wall``; at most ``MAX_FACTS``, whole features only
+    :return: every symbolic literal the schema offers, in the vocabulary's order: ``carrying is key``;
+        at most ``MAX_FACTS``, whole features only
     """
     out: list[str] = []
     for feature in vocabulary.features:
@@ -52,51 +55,69 @@ def offered(vocabulary: Vocabulary) -> list[Feature]:
 
 
 def _facts_of(feature: Feature) -> list[str]:
-    if feature.kind == "number":
-        return []
-    positive = [f"{feature.name} is {value}" for value in feature.values]
-    if feature.kind == "boolean":
-        return positive
-    return positive + [f"{feature.name} is not {value}" for value in feature.values]
+    """Positive ones only: offered negations, small models negate at random. They still may be written."""
+    return [f"{feature.name} is {value}" for value in feature.values]
 
 
-def reply_schema(vocabulary: Vocabulary, max_rules: int, max_literals: int = 2) -> dict[str, Any]:
+def reply_schema(
+    vocabulary: Vocabulary, max_rules: int, max_literals: int = 2, conditions: Sequence[str] = ()
+) -> dict[str, Any]:
     """
     :param vocabulary: what rules may speak of
-    :param max_rules: most rules in one reply, at least 1
+    :param max_rules: how many rules one reply has (at most, where fewer differ), at least 1
     :param max_literals: most literals of each kind in one rule
+    :param conditions: ready-made conditions to choose from (``pole_angle > 0.05``), those that the prompt shows. Choosing
+        is easier for a small model than composing, and shorter; empty lets it compose thresholds and facts itself
     :return: a flat JSON schema, for Ollama's ``format``
     """
+    if conditions:
+        return _choice_schema(vocabulary, max_rules, max_literals, list(dict.fromkeys(conditions))[:MAX_FACTS])
     symbolic, numeric = facts(vocabulary), numbers(vocabulary)
     rule: dict[str, Any] = {}
     if symbolic:
-        rule["facts"] = {
-            "type": "array",
-            "minItems": 0 if numeric else 1,
-            "maxItems": max_literals,
-            "items": {"type": "string", "enum": symbolic},
-        }
+        rule["facts"] = _strings(symbolic, max_literals, minimum=0 if numeric else 1)
     if numeric:
+        threshold = {
+            "feature": {"type": "string", "enum": numeric},
+            "op": {"type": "string", "enum": [">", "<"]},
+            "value": {"type": "number"},
+        }
         rule["thresholds"] = {
             "type": "array",
             "minItems": 0 if symbolic else 1,
             "maxItems": max_literals,
-            "items": _object(
-                {
-                    "feature": {"type": "string", "enum": numeric},
-                    "op": {"type": "string", "enum": [">", "<"]},
-                    "value": {"type": "number"},
-                }
-            ),
+            "items": _object(threshold),
         }
-    names = {"type": "string", "enum": list(vocabulary.actions.names)}
+    rule["action"] = {"type": "string", "enum": list(vocabulary.actions.names)}
     if vocabulary.actions.continuous:
-        rule |= {"action": names, "action_op": {"type": "string", "enum": [">", "<"]}, "action_value": {"type": "number"}}
-    else:
-        rule["action"] = names
-    rule |= {"confidence": {"type": "number"}, "why": {"type": "string", "maxLength": 100}}
-    rules = {"type": "array", "minItems": 1, "maxItems": max_rules, "items": _object(rule)}
-    return _object({"rules": rules})
+        rule |= {"action_op": {"type": "string", "enum": [">", "<"]}, "action_value": {"type": "number"}}
+    rule["why"] = {"type": "string", "maxLength": WHY_CHARACTERS}
+    return _rules_of(rule, max_rules, max_rules)
+
+
+def _choice_schema(vocabulary: Vocabulary, max_rules: int, max_literals: int, conditions: list[str]) -> dict[str, Any]:
+    choice = heads(vocabulary.actions)
+    # counted contrasts are about one condition each; two numbers at once are a guess, and small models guess badly
+    symbolic = {condition.split()[0] for condition in conditions if " is " in condition}
+    most = max(1, min(max_literals, len(symbolic)))
+    rule = {"facts": _strings(conditions, most), "action": {"type": "string", "enum": choice}}
+    return _rules_of(rule, min(max_rules, len(conditions) * len(choice)), max_rules)
+
+
+def heads(actions: ActionSet) -> list[str]:
+    """:return: what a rule may ask for: discrete actions by name, the upper and the lower half of each continuous one"""
+    if actions.low is None or actions.high is None:
+        return list(actions.names)
+    middles = [format_number(0.5 * (low + high)) for low, high in zip(actions.low, actions.high, strict=True)]
+    return [f"{name} {op} {middle}" for name, middle in zip(actions.names, middles, strict=True) for op in (">", "<")]
+
+
+def _strings(choice: list[str], most: int, minimum: int = 1) -> dict[str, Any]:
+    return {"type": "array", "minItems": minimum, "maxItems": most, "items": {"type": "string", "enum": choice}}
+
+
+def _rules_of(rule: dict[str, Any], fewest: int, most: int) -> dict[str, Any]:
+    return _object({"rules": {"type": "array", "minItems": fewest, "maxItems": most, "items": _object(rule)}})
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
@@ -116,7 +137,7 @@ class _WireRule(BaseModel):
     model_config = ConfigDict(extra="ignore")
     facts: list[str] = Field(default_factory=list, max_length=8)
     thresholds: list[_Threshold] = Field(default_factory=list, max_length=8)
-    action: str = Field(max_length=64)
+    action: str = Field(max_length=128)
     action_op: str | None = None
     action_value: float | None = None
     confidence: float = 0.5
@@ -198,10 +219,9 @@ def _read_rule(item: Any, vocabulary: Vocabulary, source: str, notes: _Notes, nu
         clamped = 1.0 if confidence > 1.0 else 0.0  # NaN becomes 0
         notes.lines.append(f"rule {number}: confidence {confidence:g} is outside [0, 1]; taken as {clamped:g}")
         confidence = clamped
-    head_op = _LENIENT_OPS.get((wire.action_op or "").strip()) if vocabulary.actions.continuous else None
     rule = Rule(
-        literals=tuple(literals),
-        head=Head(action=wire.action, op=head_op, value=wire.action_value if head_op else None),  # type: ignore[arg-type]
+        literals=tuple(dict.fromkeys(literals)),
+        head=_read_head(wire, vocabulary),
         confidence=confidence,
         why=wire.why[:200],
         source=source,
@@ -210,3 +230,14 @@ def _read_rule(item: Any, vocabulary: Vocabulary, source: str, notes: _Notes, nu
     if wrong:
         raise ConfigurationError("; ".join(wrong))
     return rule
+
+
+def _read_head(wire: _WireRule, vocabulary: Vocabulary) -> Head:
+    if not vocabulary.actions.continuous:
+        return Head(action=wire.action)
+    if wire.action not in vocabulary.actions.names:
+        literal = parse_literal(wire.action)  # a head in one piece: torque > 0
+        if literal.op != "is" and not literal.negated:
+            return Head(action=literal.feature, op=literal.op, value=float(literal.value))
+    op = _LENIENT_OPS.get((wire.action_op or "").strip())
+    return Head(action=wire.action, op=op, value=wire.action_value if op else None)  # type: ignore[arg-type]

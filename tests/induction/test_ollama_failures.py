@@ -52,10 +52,11 @@ def test_the_whole_call_has_a_deadline(trickling: bool) -> None:
     assert seconds < 10  # not a benchmark: the server would have gone on for a minute
 
 
+PART = b'{"model": "fake", "message": {"role": "assistant", "content": "{"}, "done": false}\n'
 TROUBLE = {
     "socket dropped": (lambda x: x.drop(), "connection"),
     "half a body": (lambda x: x.send(b'{"model": "fake", "mess', length=500), "connection"),
-    "answer ends early": (lambda x: x.send(b'{"model":"fake","message":{"role":"assistant","content":"{"},"done":false}\n'), "connection"),
+    "answer ends early": (lambda x: x.send(PART), "connection"),
     "502 html": (lambda x: x.send(b"<html>bad gateway</html>", 502, "text/html"), "server"),
     "200 html": (lambda x: x.send(b"<html>please log in</html>", 200, "text/html"), "server"),
     "200 error": (lambda x: x.send(b'{"error": "something broke"}\n'), "server"),
@@ -83,7 +84,7 @@ def test_port_closed_after_the_start() -> None:
 
 
 def test_endless_reply_is_bounded() -> None:
-    line = json.dumps({"model": "fake", "message": {"role": "assistant", "content": "x" * 50_000}, "done": False}).encode() + b"\n"
+    line = PART.replace(b'{"}', b"x" * 50_000 + b'"}')
     with FakeOllama(lambda exchange: exchange.send(line * 200)) as server:
         assert failure(server.host).cause == "reply"
 
@@ -176,7 +177,13 @@ def test_check_without_a_server() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"deadline": 0}, {"deadline": "soon"}, {"num_ctx": 100}, {"num_ctx": "1e3", "num_predict": 900}, {"temperature": float("nan")}],
+    [
+        {"deadline": 0},
+        {"deadline": "soon"},
+        {"num_ctx": 100},
+        {"num_ctx": "1e3", "num_predict": 900},
+        {"temperature": float("nan")},
+    ],
 )
 def test_wrong_settings_are_refused_at_construction(settings: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError, match="|".join(settings)):
