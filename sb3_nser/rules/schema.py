@@ -27,6 +27,8 @@ MAX_NUMBERS = 40
 """Enumerated number features."""
 WHY_CHARACTERS = 60
 """Most characters of a reason; whatever is longer costs time and says no more."""
+ANY = "any"
+"""In a record: whatever the value, the rule does not ask."""
 _LENIENT_OPS = {">": ">", "<": "<", ">=": ">", "<=": "<"}  # a soft threshold does not tell > from >=
 
 
@@ -95,13 +97,33 @@ def reply_schema(
     return _rules_of(rule, max_rules, max_rules)
 
 
+def is_record(vocabulary: Vocabulary, conditions: Sequence[str]) -> bool:
+    """
+    Whether a rule is asked for as a record, ``{"action":"brake","light":"red","lane":"any"}``: shorter than a list of facts,
+    free of contradictions, and small models fill it better. Possible for symbols whose names mean nothing else in a reply.
+
+    :param conditions: the ready-made conditions
+    """
+    names = {condition.split()[0] for condition in conditions}
+    return bool(conditions) and all(
+        vocabulary[name].kind != "number" and name not in _WireRule.model_fields and ANY not in vocabulary[name].values
+        for name in names
+    )
+
+
 def _choice_schema(vocabulary: Vocabulary, max_rules: int, max_literals: int, conditions: list[str]) -> dict[str, Any]:
-    choice = heads(vocabulary.actions)
+    action = {"type": "string", "enum": heads(vocabulary.actions)}
+    fewest = min(max_rules, len(conditions) * len(action["enum"]))
+    values: dict[str, list[str]] = {}
+    for condition in conditions:
+        values.setdefault(condition.split()[0], []).append(condition.split()[-1])
+    if is_record(vocabulary, conditions):
+        parts = {name: {"type": "string", "enum": [*mine, ANY]} for name, mine in values.items()}
+        return _rules_of({"action": action} | dict(list(parts.items())[:max_literals]), fewest, max_rules)
     # counted contrasts are about one condition each; two numbers at once are a guess, and small models guess badly
-    symbolic = {condition.split()[0] for condition in conditions if " is " in condition}
-    most = max(1, min(max_literals, len(symbolic)))
-    rule = {"facts": _strings(conditions, most), "action": {"type": "string", "enum": choice}}
-    return _rules_of(rule, min(max_rules, len(conditions) * len(choice)), max_rules)
+    symbolic = sum(vocabulary[name].kind != "number" for name in values)
+    most = max(1, min(max_literals, symbolic))
+    return _rules_of({"facts": _strings(conditions, most), "action": action}, fewest, max_rules)
 
 
 def heads(actions: ActionSet) -> list[str]:
@@ -207,6 +229,9 @@ def parse_reply(text: str, vocabulary: Vocabulary, max_rules: int = 16, source: 
 def _read_rule(item: Any, vocabulary: Vocabulary, source: str, notes: _Notes, number: int) -> Rule:
     wire = _WireRule.model_validate(item)
     literals = [parse_literal(fact) for fact in wire.facts]
+    for name, value in (item if isinstance(item, dict) else {}).items():
+        if name in vocabulary and name not in _WireRule.model_fields and isinstance(value, str) and value != ANY:
+            literals.append(Literal(feature=name, op="is", value=value))
     for threshold in wire.thresholds:
         op = _LENIENT_OPS.get(threshold.op.strip())
         if op is None:

@@ -60,13 +60,15 @@ def test_c26_the_schema_is_flat_and_bounded(count: int, kind: str, actions: Acti
         for k in range(count)
     )
     schema = reply_schema(
-        Vocabulary("many", "task", features, actions), 4, conditions=[f"{features[0].name} > {k}" for k in range(chosen)]
+        Vocabulary("many", "task", features, actions),
+        4,
+        conditions=[f"{features[0].name} {'>' if features[0].kind == 'number' else 'is'} {k}" for k in range(chosen)],
     )
     text = json.dumps(schema)
     assert len(text) < 16_000
     for node in every_node(schema):
         assert not {"$ref", "$defs", "anyOf", "oneOf", "allOf", "const", "pattern", "prefixItems"} & set(node)
-        assert node.get("enum", [""]) and len(node.get("enum", [])) <= MAX_FACTS
+        assert node.get("enum", [""]) and len(node.get("enum", [])) <= MAX_FACTS + 1
         assert node.get("maxItems", 0) <= 8 and node.get("maxLength", 0) <= 100
         assert node.get("minItems", 0) <= node.get("maxItems", 0)
 
@@ -76,14 +78,42 @@ def test_fewer_rules_are_demanded_where_fewer_differ() -> None:
     assert (rules["minItems"], rules["maxItems"]) == (2, 8)
 
 
-def test_numbers_are_chosen_one_at_a_time_and_symbols_together() -> None:
+def test_numbers_are_chosen_one_at_a_time() -> None:
     def most(vocabulary: Vocabulary, *conditions: str) -> int:
         rule = reply_schema(vocabulary, 3, conditions=conditions)["properties"]["rules"]["items"]
         return int(rule["properties"]["facts"]["maxItems"])
 
     assert most(NUMBERS, "angle > 0", "angle < 0", "speed > 1") == 1
-    assert most(SYMBOLS, "front is key", "front is wall") == 1
-    assert most(SYMBOLS, "front is key", "open is yes") == 2
+    assert most(ARM, "angle > 0", "front is key") == 1
+
+
+def test_symbols_are_asked_for_as_records() -> None:
+    rule = reply_schema(SYMBOLS, 3, conditions=["front is key", "front is wall", "open is yes"])["properties"]["rules"][
+        "items"
+    ]
+    choices = {name: part["enum"] for name, part in rule["properties"].items()}
+    assert choices == {"action": ["left", "right"], "front": ["key", "wall", "any"], "open": ["yes", "any"]}
+    parsed = parse_reply(
+        reply(
+            {"action": "left", "front": "key", "open": "any"},
+            {"action": "right", "front": "wall", "open": "yes"},
+            {"action": "right", "front": "any", "open": "any"},
+            {"action": "right", "front": "keys", "open": "any"},
+        ),
+        SYMBOLS,
+    )
+    assert [str(rule) for rule in parsed.rules] == ["IF front is key THEN left", "IF front is wall AND open is yes THEN right"]
+    assert "no condition" in parsed.refused[0] and "did you mean 'key'?" in parsed.refused[1]
+
+
+@pytest.mark.parametrize(("name", "value"), [("action", "key"), ("why", "key"), ("front", "any")])
+def test_names_that_mean_something_else_in_a_reply_are_asked_for_as_facts(name: str, value: str) -> None:
+    feature = Feature(name, "category", "thing", lambda o, _: o[:, 0], values=("nothing", value))
+    words = Vocabulary("odd", "task", (feature,), DISCRETE)
+    schema = reply_schema(words, 3, conditions=[f"{name} is nothing", f"{name} is {value}"])
+    assert list(schema["properties"]["rules"]["items"]["properties"]) == ["facts", "action"]
+    parsed = parse_reply(reply({"facts": [f"{name} is {value}"], "action": "left"}), words)
+    assert [str(rule) for rule in parsed.rules] == [f"IF {name} is {value} THEN left"]
 
 
 def test_c32_each_field_has_its_policy_and_the_good_rule_survives() -> None:
@@ -186,7 +216,8 @@ def test_more_rules_than_asked_for_are_refused() -> None:
 
 
 _words = st.sampled_from(
-    ["rules", "facts", "thresholds", "feature", "op", "value", "action", "action_op", "action_value", "confidence", "why", "angle",
+    ["rules", "facts", "thresholds", "feature", "op", "value", "action", "action_op", "action_value", "confidence", "why",
+     "angle", "front", "open", "key", "yes", "any",
      "front is key", "front is not wall", "angle > 0.5", "torque > 0", ">", "<", ">=", "left", "torque", "1e999", "0.5"]
 )  # fmt: skip
 _json = st.recursive(
@@ -206,6 +237,8 @@ _near_rules = st.fixed_dictionaries(
         "action_value": st.floats() | _json,
         "confidence": st.floats() | _json,
         "why": _json,
+        "front": _words | _json,
+        "angle": _json,
     },
 )
 
