@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -154,13 +155,19 @@ def _best(
     return best
 
 
-def feature_lines(vocabulary: Vocabulary, names: Sequence[str] | None = None) -> list[str]:
+def feature_lines(vocabulary: Vocabulary, names: Sequence[str] | None = None, number: int | None = None) -> list[str]:
     """
     :param names: the features to show, in this order; default all that are offered
+    :param number: values come in another order with each number, since small models favour places in a list; None keeps it
     :return: one line per feature: name, unit or values, meaning. Frequencies and ranges are left out: they get copied
     """
-    chosen = offered(vocabulary) if names is None else [vocabulary[name] for name in names]
-    return [f"- {item.name} ({', '.join(item.values) or item.unit or 'number'}): {item.meaning}" for item in chosen]
+    lines = []
+    for feature in offered(vocabulary) if names is None else [vocabulary[name] for name in names]:
+        values = list(feature.values)
+        if number is not None:
+            random.Random(f"{feature.name} {number}").shuffle(values)
+        lines.append(f"- {feature.name} ({', '.join(values) or feature.unit or 'number'}): {feature.meaning}")
+    return lines
 
 
 def contrast_lines(experience: Experience, vocabulary: Vocabulary, episodes: int = 2, steps: int = 4) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.induction.episodes import Contrast, Experience, conditions, contrast_lines, contrasts, feature_lines
-from sb3_nser.rules.schema import facts, heads, offered
+from sb3_nser.rules.schema import facts, heads, is_record, offered
 from sb3_nser.vocabulary import ActionSet, Vocabulary
 
 FORMS = ("evidence", "names")
@@ -37,6 +37,10 @@ _SYSTEM = (
 )
 # two rules each, so that the model sees that rules differ
 _EXAMPLES = {
+    "record": (
+        '{"rules":[{"action":"brake","light":"red","lane":"any"},{"action":"accelerate","light":"green","lane":"free"}]} '
+        "(any: it does not matter)"
+    ),
     "symbolic": (
         '{"rules":[{"facts":["light is red","lane is busy"],"action":"brake"},'
         '{"facts":["light is green","lane is free"],"action":"accelerate"}]}'
@@ -47,6 +51,10 @@ _EXAMPLES = {
     "continuous": (
         '{"rules":[{"facts":["room_temperature < 17.5"],"action":"heater_power > 0.5"},'
         '{"facts":["room_temperature > 24"],"action":"heater_power < 0.5"}]}'
+    ),
+    "continuous_record": (
+        '{"rules":[{"action":"brake_force > 0.5","light":"red","lane":"any"},'
+        '{"action":"brake_force < 0.5","light":"green","lane":"free"}]} (any: it does not matter)'
     ),
     "free": (
         '{"rules":[{"thresholds":[{"feature":"room_temperature","op":"<","value":17.5}],"action":"heat",'
@@ -107,19 +115,22 @@ def _focus(vocabulary: Vocabulary, experience: Experience, form: str, settings: 
 
 
 def _rotated(names: list[str], turn: int) -> list[str]:
-    """:return: the first ``WIDTH`` names on even turns; on odd ones the first beside one of the others, each in its turn"""
+    """:return: the first ``WIDTH`` names on even turns; on odd ones the first beside one of the others, each in its turn.
+    Every other pair of turns the order is reversed, since small models copy what comes first"""
     others = names[WIDTH:]
-    if turn % 2 == 0 or not others:
-        return names[:WIDTH]
-    return [*names[: WIDTH - 1], others[(turn // 2) % len(others)]]
+    shown = names[:WIDTH] if turn % 2 == 0 or not others else [*names[: WIDTH - 1], others[(turn // 2) % len(others)]]
+    return shown[::-1] if turn % 4 >= 2 else shown
 
 
 def _example(vocabulary: Vocabulary, focus: _Focus) -> str:
-    kind = "continuous" if vocabulary.actions.continuous else ""
+    continuous = vocabulary.actions.continuous
     if not focus.conditions:
-        return _EXAMPLES["free_continuous" if kind else "free"]
-    symbolic = any(vocabulary[name].kind != "number" for name in focus.features)
-    return _EXAMPLES[kind or ("symbolic" if symbolic else "numeric")]
+        return _EXAMPLES["free_continuous" if continuous else "free"]
+    if is_record(vocabulary, focus.conditions):
+        return _EXAMPLES["continuous_record" if continuous else "record"]
+    if continuous:
+        return _EXAMPLES["continuous"]
+    return _EXAMPLES["symbolic" if any(vocabulary[name].kind != "number" for name in focus.features) else "numeric"]
 
 
 def build_messages(
@@ -143,7 +154,7 @@ def build_messages(
     focus = _focus(vocabulary, experience, form, settings)
     fixed = [
         f"Task: {vocabulary.task}",
-        "What the agent sees:\n" + "\n".join(feature_lines(vocabulary, focus.features)),
+        "What the agent sees:\n" + "\n".join(feature_lines(vocabulary, focus.features, settings.number)),
         f"Actions: {action_line(vocabulary.actions, settings.number, split=bool(focus.conditions))}",
     ]
     closing = (

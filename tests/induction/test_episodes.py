@@ -95,3 +95,4 @@ def test_best_and_worst_episode_are_told_apart() -> None:
 def test_feature_lines_show_values_units_and_meaning_of_the_chosen_ones() -> None:
     assert feature_lines(GRID) == ["- angle (rad): tilt", "- front (nothing, key): what is in front"]
     assert feature_lines(GRID, ["front"]) == ["- front (nothing, key): what is in front"]
+    assert {feature_lines(GRID, ["front"], k)[0][9:21] for k in range(9)} == {"nothing, key", "key, nothing"}
