@@ -89,9 +89,10 @@ class PriorityCallback(BaseCallback):
 class RuleInductionCallback(PriorityCallback):
     """Asks a language model for rules, lets the data judge them, and lets the admitted ones reweight replay.
 
-    Every ``every`` environment steps the newest episodes are turned into a prompt; the model answers in a background thread
-    while training goes on; the answer is applied between gradient steps. Trouble with the model after training has started
-    never stops training: the rules so far stay, one warning is given per cause, and ``nser/llm_failures`` counts.
+    Every ``every`` environment steps the rules are judged on the newest episodes, and those episodes are turned into a prompt;
+    the model answers in a background thread while training goes on; the answer is applied between gradient steps. Trouble
+    with the model after training has started never stops training: the rules so far stay, one warning is given per cause, and
+    ``nser/llm_failures`` counts.
 
     :param llm: model name as ``ollama list`` shows it
     :param every: environment steps between questions, at least 1; rounds without a new rule double the spacing, at most
@@ -244,7 +245,7 @@ class RuleInductionCallback(PriorityCallback):
         if session.busy:
             self._tell(session.pick_up(self.buffer, step, gamma, wait=False))
         if not session.busy and self.budget.due(step):
-            if session.ask(self.buffer, step, gamma):
+            if session.turn(self.buffer, step, gamma):
                 self._ground()
             if self._blocking:
                 self._tell(session.pick_up(self.buffer, step, gamma, wait=True))

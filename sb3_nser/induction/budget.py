@@ -38,10 +38,15 @@ class CallBudget:
     def __post_init__(self) -> None:
         if self.next_step < 0:
             self.next_step = self.first
+        self._limit()
 
     def due(self, step: int) -> bool:
-        """:return: True if a question may be asked at this step; counted in steps, so several environments skip none"""
-        return not self.stopped and step >= self.next_step
+        """:return: True if it is time for the next turn; counted in steps, so several environments skip none"""
+        return step >= self.next_step
+
+    def passed(self, step: int) -> None:
+        """A turn without a question (the limits are reached): rules are judged, nobody is asked."""
+        self.next_step = step + self.every
 
     def asked(self, step: int) -> None:
         """Count a question and set the next one; rounds that brought nothing new double the spacing, up to eightfold."""
@@ -87,6 +92,7 @@ class CallBudget:
         """Take over the counters of an earlier part of the run; whether asking goes on follows from today's limits."""
         for name in self.state():
             setattr(self, name, type(getattr(self, name))(state.get(name, getattr(self, name))))
+        self.failures_in_a_row = 0  # today's server may be another
         self._limit()
 
 

@@ -98,9 +98,10 @@ class InductionSession:
         """:return: rule book and budget as plain JSON, to be saved with the replay buffer"""
         return {"book": self.book.to_dict(), "budget": self.budget.state()}
 
-    def ask(self, source: EpisodeSource, step: int, gamma: float) -> bool:
+    def turn(self, source: EpisodeSource, step: int, gamma: float) -> bool:
         """
-        Judge the known rules on today's episodes, so that the model hears today's numbers, then hand in the next question.
+        Judge the known rules on today's episodes, then, if the limits allow, hand in the next question, in which the model
+        hears today's numbers.
 
         :param source: the replay buffer
         :param step: environment step
@@ -108,9 +109,17 @@ class InductionSession:
         :return: True if the rules in force, or their weights, may have changed
         """
         started = time.perf_counter()
-        settings = self._settings
-        experience = collect(source, self.vocabulary, gamma, settings.max_transitions)
+        experience = collect(source, self.vocabulary, gamma, self._settings.max_transitions)
         judged = self._judge(experience, step)
+        if self.budget.stopped:
+            self.budget.passed(step)
+        else:
+            self._ask(experience, step)
+        self.seconds_waited += time.perf_counter() - started
+        return judged
+
+    def _ask(self, experience: Experience, step: int) -> None:
+        settings = self._settings
         number = self.budget.calls
         forms = settings.prompt_forms or forms_for(self.vocabulary)
         form = forms[number % len(forms)]
@@ -125,8 +134,6 @@ class InductionSession:
         schema = reply_schema(self.vocabulary, settings.rules_per_call)
         self.budget.asked(step)
         self._calls.submit(InductionRequest(number, step, messages, schema, settings.rules_per_call, form))
-        self.seconds_waited += time.perf_counter() - started
-        return judged
 
     def pick_up(self, source: EpisodeSource, step: int, gamma: float, wait: bool) -> InductionRound | None:
         """

@@ -312,8 +312,9 @@ def test_buffer_without_callback_works_and_says_so_once() -> None:
 def test_rules_file_is_read_checked_and_pinned(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text('rules:\n- rule: "IF pole_angle > 0.05 THEN push_right"\n  pinned: true\n')
-    callback = RuleInductionCallback(rules_file=file, max_calls=0)
-    dqn().learn(1_000, callback=callback)
+    callback = RuleInductionCallback(rules_file=file, max_calls=0, every=500)  # no model is needed, or asked
+    dqn().learn(1_200, callback=callback)
+    assert callback.budget.calls == 0 and callback.book.entries[0].evidence is not None  # judged all the same
     assert [str(entry.rule) for entry in callback.book.active()] == ["IF pole_angle > 0.05 THEN push_right"]
     file.write_text('rules:\n- rule: "IF pole_angel > 0.05 THEN push_right"\n')
     with pytest.raises(ConfigurationError, match=r"mine\.yaml.*pole_angle"):
