@@ -96,7 +96,8 @@ def conditions(feature: Feature, column: np.ndarray) -> list[dict[str, np.ndarra
     """
     if feature.kind != "number":
         return [{f"{feature.name} is {value}": column == code for code, value in enumerate(feature.values)}]
-    cuts = _cuts(column) if len(column) else []
+    finite = column[np.isfinite(column)]
+    cuts = _cuts(finite) if len(finite) else []
     return [{f"{feature.name} > {cut}": column > float(cut), f"{feature.name} < {cut}": column < float(cut)} for cut in cuts]
 
 

@@ -38,7 +38,7 @@ _SYSTEM = (
 # two rules each, so that the model sees that rules differ
 _EXAMPLES = {
     "record": (
-        '{"rules":[{"action":"brake","light":"red","lane":"any"},{"action":"accelerate","light":"green","lane":"free"}]} '
+        '{"rules":[{"light":"red","lane":"any","action":"brake"},{"light":"green","lane":"free","action":"accelerate"}]} '
         "(any: it does not matter)"
     ),
     "symbolic": (
@@ -53,8 +53,8 @@ _EXAMPLES = {
         '{"facts":["room_temperature > 24"],"action":"heater_power < 0.5"}]}'
     ),
     "continuous_record": (
-        '{"rules":[{"action":"brake_force > 0.5","light":"red","lane":"any"},'
-        '{"action":"brake_force < 0.5","light":"green","lane":"free"}]} (any: it does not matter)'
+        '{"rules":[{"light":"red","lane":"any","action":"brake_force > 0.5"},'
+        '{"light":"green","lane":"free","action":"brake_force < 0.5"}]} (any: it does not matter)'
     ),
     "free": (
         '{"rules":[{"thresholds":[{"feature":"room_temperature","op":"<","value":17.5}],"action":"heat",'
@@ -104,22 +104,25 @@ def _focus(vocabulary: Vocabulary, experience: Experience, form: str, settings: 
     turn = settings.number // len(forms_for(vocabulary))
     groups = {group[0].feature: group for group in contrasts(experience, vocabulary)} if form == "evidence" else {}
     names = _rotated(list(groups) or [feature.name for feature in offered(vocabulary)], turn)
+    if groups and turn % 2:
+        names.reverse()  # what was counted is copied from the top
     if not groups and not len(experience) and any(vocabulary[name].kind == "number" for name in names):
         return _Focus(tuple(names), (), ())
     counted = tuple(item for name in names for item in groups.get(name, ()))
     known: dict[str, None] = dict.fromkeys(item.condition for item in counted)
     for name in names:
         if vocabulary[name].kind != "number" or name not in groups:
-            known |= dict.fromkeys(conditions(vocabulary[name], experience.columns[name])[0])
+            for group in conditions(vocabulary[name], experience.columns[name])[:1]:  # of a number, its median
+                known |= dict.fromkeys(group)
     return _Focus(tuple(names), tuple(known), counted)
 
 
 def _rotated(names: list[str], turn: int) -> list[str]:
-    """:return: the first ``WIDTH`` names on even turns; on odd ones the first beside one of the others, each in its turn.
-    Every other pair of turns the order is reversed, since small models copy what comes first"""
+    """:return: the first ``WIDTH`` names; every third turn the first beside one of the others, each in its turn"""
     others = names[WIDTH:]
-    shown = names[:WIDTH] if turn % 2 == 0 or not others else [*names[: WIDTH - 1], others[(turn // 2) % len(others)]]
-    return shown[::-1] if turn % 4 >= 2 else shown
+    if turn % 3 < 2 or not others:
+        return names[:WIDTH]
+    return [*names[: WIDTH - 1], others[(turn // 3) % len(others)]]
 
 
 def _example(vocabulary: Vocabulary, focus: _Focus) -> str:
@@ -157,9 +160,12 @@ def build_messages(
         "What the agent sees:\n" + "\n".join(feature_lines(vocabulary, focus.features, settings.number)),
         f"Actions: {action_line(vocabulary.actions, settings.number, split=bool(focus.conditions))}",
     ]
+    # asked for different actions, a small model gives one situation several of them
+    record = is_record(vocabulary, focus.conditions)
+    wish = "which action helps in which situation?" if record else "for different actions, the most useful first."
     closing = (
         f"Form of the answer (example from another domain): {_example(vocabulary, focus)}\n"
-        f"Give {settings.max_rules} different rules for this task, for different actions."
+        f"Give {settings.max_rules} different rules for this task{':' if record else ','} {wish}"
     )
     room = settings.budget - len(_SYSTEM) - sum(len(part) + 2 for part in (*fixed, closing))
     if room < 0:

@@ -99,7 +99,7 @@ def reply_schema(
 
 def is_record(vocabulary: Vocabulary, conditions: Sequence[str]) -> bool:
     """
-    Whether a rule is asked for as a record, ``{"action":"brake","light":"red","lane":"any"}``: shorter than a list of facts,
+    Whether a rule is asked for as a record, ``{"light":"red","lane":"any","action":"brake"}``: shorter than a list of facts,
     free of contradictions, and small models fill it better. Possible for symbols whose names mean nothing else in a reply.
 
     :param conditions: the ready-made conditions
@@ -119,7 +119,7 @@ def _choice_schema(vocabulary: Vocabulary, max_rules: int, max_literals: int, co
         values.setdefault(condition.split()[0], []).append(condition.split()[-1])
     if is_record(vocabulary, conditions):
         parts = {name: {"type": "string", "enum": [*mine, ANY]} for name, mine in values.items()}
-        return _rules_of({"action": action} | dict(list(parts.items())[:max_literals]), fewest, max_rules)
+        return _rules_of(dict(list(parts.items())[:max_literals]) | {"action": action}, fewest, max_rules)
     # counted contrasts are about one condition each; two numbers at once are a guess, and small models guess badly
     symbolic = sum(vocabulary[name].kind != "number" for name in values)
     most = max(1, min(max_literals, symbolic))

@@ -74,6 +74,7 @@ def test_conditions_are_both_sides_of_each_quartile_or_every_value() -> None:
     near = conditions(ANGLE, 1000 + np.linspace(0, 0.4, 5, dtype=np.float64))  # far from zero, close together
     assert [next(iter(group)) for group in near] == ["angle > 1000.2", "angle > 1000.1", "angle > 1000.3"]
     assert conditions(ANGLE, np.zeros(0)) == []
+    assert conditions(ANGLE, np.full(9, np.nan)) == []
     assert len(conditions(ANGLE, np.zeros(9))) == 1  # quartiles that coincide are one cut
 
 
