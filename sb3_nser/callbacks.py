@@ -114,7 +114,8 @@ class RuleInductionCallback(PriorityCallback):
     :param temperature: randomness of the model, 0 to 2
     :param seed: base seed of the calls (call k uses ``seed + k``) and of the fitting
     :param keep_alive: how long the server keeps the model loaded
-    :param prompt_forms: forms used in turn, of ``"evidence"`` and ``"names"``; default what suits the vocabulary
+    :param prompt_forms: forms used in turn, of ``"evidence"``, ``"names"`` (both show little at a time and suit small models)
+        and ``"free"`` (shows everything, the model composes conditions itself); default what suits the vocabulary
     :param max_transitions: newest transitions that rules are fitted and judged on
     :param rules_file: YAML file of rules that are loaded at training start (``pinned: true`` rules are never pruned)
     :param save_rules: YAML file to which the rule book is written whenever it changes
@@ -140,7 +141,7 @@ class RuleInductionCallback(PriorityCallback):
         vocabulary: str | Vocabulary = "auto",
         task: str | None = None,
         hints: str | Sequence[str] = (),
-        rules_per_call: int = 3,
+        rules_per_call: int = 4,
         max_rules: int = 16,
         max_calls: int = 20,
         max_tokens: int = 200_000,

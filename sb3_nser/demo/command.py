@@ -71,7 +71,9 @@ def run_demo(args: argparse.Namespace) -> int:
     if args.replay_record is not None:
         results = [_train(task, args, out, console, {"replay_record": args.replay_record}) for task in tasks]
     else:
-        with ModelServer(args.llm, args.host, lambda line: console.print(line, highlight=False, markup=False)) as server:
+        with ModelServer(
+            args.llm, args.host, lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True)
+        ) as server:
             settings = {"llm": server.model, "host": server.host}
             results = [_train(task, args, out, console, settings) for task in tasks]
     draw_curves(results, out / "learning_curve.png")

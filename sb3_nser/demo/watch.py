@@ -104,7 +104,7 @@ class Screen:
         """Print what became of the model's latest answer."""
 
         def show(text: str, style: str = "") -> None:
-            self._console.print(text, style=style, highlight=False, markup=False)
+            self._console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
         head = f"step {news.step} (asked at {news.requested}, {news.seconds:.0f} s)"
         if news.failure:

@@ -2,7 +2,8 @@
 
 Small models are the yardstick: they copy whatever stands in a prompt, so that each call shows two features only, its
 conditions ready-made, and later calls show other ones. Two forms are used in turn, since neither wins on every task:
-``evidence`` shows counted contrasts and episodes, ``names`` only names and the task.
+``evidence`` shows counted contrasts and episodes, ``names`` only names and the task. A third, ``free``, is for models that can
+compose: it shows everything at once and leaves conditions and thresholds to the model.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sb3_nser.induction.episodes import Contrast, Experience, conditions, contra
 from sb3_nser.rules.schema import facts, heads, is_record, offered
 from sb3_nser.vocabulary import ActionSet, Vocabulary
 
-FORMS = ("evidence", "names")
+FORMS = ("evidence", "names", "free")
 WIDTH = 2
 """Features shown in one call."""
 
@@ -60,6 +61,9 @@ _EXAMPLES = {
         '{"rules":[{"thresholds":[{"feature":"room_temperature","op":"<","value":17.5}],"action":"heat",'
         '"why":"A cold room needs heat."}]}'
     ),
+    "free_symbolic": (
+        '{"rules":[{"facts":["light is red","lane is busy"],"action":"brake","why":"A red light in a busy lane means stop."}]}'
+    ),
     "free_continuous": (
         '{"rules":[{"thresholds":[{"feature":"room_temperature","op":"<","value":17.5}],"action":"heater_power",'
         '"action_op":">","action_value":0.5,"why":"A cold room needs heat."}]}'
@@ -101,6 +105,9 @@ def conditions_for(vocabulary: Vocabulary, experience: Experience, form: str, se
 
 
 def _focus(vocabulary: Vocabulary, experience: Experience, form: str, settings: PromptSettings) -> _Focus:
+    if form == "free":
+        counted = tuple(item for group in contrasts(experience, vocabulary) for item in group)
+        return _Focus(tuple(feature.name for feature in offered(vocabulary)), (), counted)
     turn = settings.number // len(forms_for(vocabulary))
     groups = {group[0].feature: group for group in contrasts(experience, vocabulary)} if form == "evidence" else {}
     names = _rotated(list(groups) or [feature.name for feature in offered(vocabulary)], turn)
@@ -128,7 +135,8 @@ def _rotated(names: list[str], turn: int) -> list[str]:
 def _example(vocabulary: Vocabulary, focus: _Focus) -> str:
     continuous = vocabulary.actions.continuous
     if not focus.conditions:
-        return _EXAMPLES["free_continuous" if continuous else "free"]
+        symbolic = not any(vocabulary[name].kind == "number" for name in focus.features)
+        return _EXAMPLES["free_continuous" if continuous else "free_symbolic" if symbolic else "free"]
     if is_record(vocabulary, focus.conditions):
         return _EXAMPLES["continuous_record" if continuous else "record"]
     if continuous:
@@ -147,7 +155,7 @@ def build_messages(
     :param vocabulary: names, task
     :param experience: the agent's own episodes; may be empty
     :param feedback: lines on rules proposed before
-    :param form: ``evidence`` or ``names``
+    :param form: ``evidence``, ``names`` or ``free``
     :param settings: budget, count, number of the call
     :return: chat messages within ``settings.budget`` characters; optional blocks are shortened, then left out, to fit
     :raises ConfigurationError: if names and task alone do not fit, or the form is unknown
@@ -157,7 +165,7 @@ def build_messages(
     focus = _focus(vocabulary, experience, form, settings)
     fixed = [
         f"Task: {vocabulary.task}",
-        "What the agent sees:\n" + "\n".join(feature_lines(vocabulary, focus.features, settings.number)),
+        "What the agent sees:\n" + "\n".join(_fitting(feature_lines(vocabulary, focus.features, settings.number), settings)),
         f"Actions: {action_line(vocabulary.actions, settings.number, split=bool(focus.conditions))}",
     ]
     # asked for different actions, a small model gives one situation several of them
@@ -187,6 +195,16 @@ def build_messages(
             room -= size
     user = "\n\n".join([*parts, closing])
     return {"role": "system", "content": _SYSTEM}, {"role": "user", "content": user}
+
+
+def _fitting(lines: list[str], settings: PromptSettings) -> list[str]:
+    """:return: the first lines, the most important features, that fill at most a third of the prompt; at least ``WIDTH``"""
+    total = 0
+    for count, line in enumerate(lines):
+        total += len(line) + 1
+        if count >= WIDTH and total > settings.budget / 3:
+            return lines[:count]
+    return lines
 
 
 def _optional_blocks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -17,11 +18,12 @@ from sb3_nser.induction.base import InductionFailure, InductionRequest, Outcome,
 from sb3_nser.induction.budget import CallBudget, WarnOnce
 from sb3_nser.induction.data import EpisodeSource, collect
 from sb3_nser.induction.episodes import Experience
-from sb3_nser.induction.prompts import PromptSettings, build_messages, forms_for
+from sb3_nser.induction.prompts import PromptSettings, build_messages, conditions_for, forms_for
 from sb3_nser.induction.record import RecordWriter
 from sb3_nser.induction.worker import CallRunner
 from sb3_nser.logic import Dataset, judge
-from sb3_nser.rules import Entry, RuleBook, describe_evidence, moved_rule, problems
+from sb3_nser.rules import Entry, RuleBook, moved_rule, problems
+from sb3_nser.rules.evidence import describe_lift, percent
 from sb3_nser.rules.schema import parse_reply, reply_schema
 from sb3_nser.vocabulary import Vocabulary
 
@@ -124,14 +126,10 @@ class InductionSession:
         forms = settings.prompt_forms or forms_for(self.vocabulary)
         form = forms[number % len(forms)]
         budget = int(getattr(self._inducer, "prompt_budget", DEFAULT_PROMPT_BUDGET))
-        messages = build_messages(
-            self.vocabulary,
-            experience,
-            self.book.feedback_lines(limit=12),
-            form,
-            PromptSettings(budget, settings.rules_per_call, settings.hints),
-        )
-        schema = reply_schema(self.vocabulary, settings.rules_per_call)
+        prompt = PromptSettings(budget, settings.rules_per_call, settings.hints, number)
+        messages = build_messages(self.vocabulary, experience, self.book.feedback_lines(limit=12), form, prompt)
+        ready_made = conditions_for(self.vocabulary, experience, form, prompt)
+        schema = reply_schema(self.vocabulary, settings.rules_per_call, conditions=ready_made)
         self.budget.asked(step)
         self._calls.submit(InductionRequest(number, step, messages, schema, settings.rules_per_call, form))
 
@@ -171,8 +169,7 @@ class InductionSession:
         lines = []
         for entry in self.book.active():
             rule = moved_rule(entry.rule, entry.fitted) if entry.fitted else entry.rule
-            evidence = describe_evidence(entry.evidence) if entry.evidence else "not measured yet"
-            lines.append(f"{rule}  (confidence {entry.confidence:.2f}; {evidence})")
+            lines.append(f"{rule}  ({_measured(entry)}, confidence {entry.confidence:.2f})")
         return tuple(lines)
 
     def _apply(
@@ -277,6 +274,15 @@ def string_tuple(name: str, value: str | Sequence[str] | None) -> tuple[str, ...
 
 
 def _verdict(entry: Entry) -> str:
-    evidence = f"; {describe_evidence(entry.evidence)}" if entry.evidence else ""
-    repeats = f", proposed {entry.times_proposed} times" if entry.times_proposed > 1 else ""
-    return f"{entry.status}: {entry.reason}{repeats}{evidence}"
+    repeats = f"; proposed {entry.times_proposed} times" if entry.times_proposed > 1 else ""
+    return f"{entry.status}: {entry.reason} ({_measured(entry)}){repeats}"
+
+
+def _measured(entry: Entry) -> str:
+    """Lift and firing rate in a few words; the whole evidence stands in the rule book."""
+    evidence = entry.evidence
+    if evidence is None:
+        return "not measured yet"
+    if not math.isfinite(evidence.low):
+        return f"no lift measured, fires in {percent(evidence.body_rate)}"
+    return f"{describe_lift(evidence)}, fires in {percent(evidence.body_rate)}"

@@ -43,6 +43,9 @@ def experience(words: Vocabulary, episodes: int = 50, steps: int = 20, rewarded:
     return Experience(columns, actions, gains, gains, np.repeat(np.arange(episodes), steps))
 
 
+READY_MADE = ("evidence", "names")
+
+
 def size(messages: tuple[dict[str, str], ...]) -> int:
     return sum(len(message["content"]) for message in messages)
 
@@ -90,16 +93,16 @@ def test_too_small_a_budget_is_explained() -> None:
 
 def test_an_unknown_form_is_explained() -> None:
     words = vocabulary(2)
-    with pytest.raises(ConfigurationError, match="prompt form 'rows' is unknown; use 'evidence' or 'names'"):
+    with pytest.raises(ConfigurationError, match="prompt form 'rows' is unknown; use 'evidence' or 'names' or 'free'"):
         build_messages(words, experience(words), [], "rows", PromptSettings(9_000))
 
 
 def test_forms_that_suit() -> None:
     assert forms_for(vocabulary(2)) == ("evidence",)
-    assert set(forms_for(vocabulary(2, 1))) == set(FORMS)
+    assert set(forms_for(vocabulary(2, 1))) == set(READY_MADE)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", READY_MADE)
 @pytest.mark.parametrize("words", [vocabulary(4), vocabulary(0, 4), vocabulary(2, 2), vocabulary(2, 0, CONTINUOUS)])
 def test_conditions_are_those_the_prompt_speaks_of_and_every_reply_made_of_them_is_read(form: str, words: Vocabulary) -> None:
     seen = experience(words)
@@ -121,7 +124,7 @@ def test_conditions_are_those_the_prompt_speaks_of_and_every_reply_made_of_them_
             assert counted and all(any(line.startswith(f"- {c} -> ") for c in conditions) for line in counted)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", READY_MADE)
 def test_c37_what_is_shown_changes_with_the_call(form: str) -> None:
     words = vocabulary(0, 5)
     seen = experience(words)
@@ -132,7 +135,7 @@ def test_c37_what_is_shown_changes_with_the_call(form: str) -> None:
     assert build_messages(words, seen, [], form, calls[3]) == build_messages(words, seen, [], form, calls[3])
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", READY_MADE)
 @pytest.mark.parametrize("words", [vocabulary(3), vocabulary(0, 3), vocabulary(2, 2, CONTINUOUS)])
 @pytest.mark.parametrize("episodes", [0, 5])
 def test_without_reward_there_is_no_evidence_and_without_experience_it_still_works(
@@ -154,3 +157,18 @@ def test_actions_come_in_another_order_with_another_number() -> None:
     assert len(lines) > 3 and all(sorted(line.split(", ")) == ["left", "right", "wait"] for line in lines)
     assert action_line(CONTINUOUS) == "torque (-2 to 2 N), grip (0 to 1)"
     assert action_line(CONTINUOUS, split=True).endswith("; choose from torque > 0, torque < 0, grip > 0.5, grip < 0.5")
+
+
+@pytest.mark.parametrize("words", [vocabulary(4), vocabulary(0, 4), vocabulary(2, 2), vocabulary(2, 0, CONTINUOUS)])
+def test_the_free_form_shows_everything_and_leaves_conditions_to_the_model(words: Vocabulary) -> None:
+    seen = experience(words)
+    settings = PromptSettings(9_000)
+    text = build_messages(words, seen, [], "free", settings)[1]["content"]
+    assert conditions_for(words, seen, "free", settings) == ()
+    assert all(f"- {feature.name} (" in text for feature in words.features)
+    rule = reply_schema(words, 3)["properties"]["rules"]["items"]["properties"]
+    example = text.split("another domain): ")[1]
+    for field in rule:  # the example has a field of the schema at least, and never one that the schema lacks
+        assert field in ("facts", "thresholds", "action", "action_op", "action_value", "why")
+    assert '"facts"' in example or "thresholds" in rule
+    assert '"thresholds"' in example or "facts" in rule

@@ -1,0 +1,125 @@
+"""The command line of the benchmarks; heavy imports wait until one runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sb3_nser.errors import NSERError
+
+if TYPE_CHECKING:
+    from sb3_nser.bench.report import Report
+
+PROGRAM = "python -m sb3_nser.bench"
+LEAST_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """
+    One subcommand.
+
+    :param name: what it is called
+    :param help: one line for ``--help``
+    :param add_arguments: adds its own arguments; ``--json`` and ``--quick`` are there already
+    :param run: measures
+    """
+
+    name: str
+    help: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], Report]
+
+
+def _whole_number(low: int) -> Callable[[str], int]:
+    def convert(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = low - 1
+        if number < low:
+            raise argparse.ArgumentTypeError(f"it must be a whole number of at least {low}, not {text!r}")
+        return number
+
+    return convert
+
+
+def _writable_file(text: str) -> Path:
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a folder; give a file in it")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"the folder of {text!r} does not exist; create it first")
+    return path
+
+
+def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rows",
+        type=_whole_number(LEAST_ROWS),
+        nargs="+",
+        help=f"sizes of the full buffers to measure, at least {LEAST_ROWS} each (default: 1000000 10000; quick: 10000)",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=_whole_number(1),
+        help="rounds per operation; more makes medians steadier and takes longer (default: 600; quick: 12)",
+    )
+
+
+def _run_replay(args: argparse.Namespace) -> Report:
+    from sb3_nser.bench.replay import measure
+
+    rows = args.rows or ([10_000] if args.quick else [1_000_000, 10_000])
+    repeats = args.repeats or (12 if args.quick else 600)
+    words = [PROGRAM, "replay", "--rows", *map(str, rows), "--repeats", str(repeats)]
+    if args.json is not None:
+        words += ["--json", args.json.name]
+    return measure(list(dict.fromkeys(rows)), repeats, command=" ".join(words))
+
+
+BENCHMARKS = (
+    Benchmark("replay", "the replay buffer's own work, against SB3's ReplayBuffer", _add_replay_arguments, _run_replay),
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """:return: the parser of all benchmarks"""
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Benchmarks of sb3-nser.")
+    names = parser.add_subparsers(dest="name", required=True, metavar="BENCHMARK")
+    for benchmark in BENCHMARKS:
+        one = names.add_parser(benchmark.name, help=benchmark.help, description=f"Measures {benchmark.help}.")
+        benchmark.add_arguments(one)
+        one.add_argument("--json", type=_writable_file, metavar="FILE", help="write all results there as well")
+        one.add_argument("--quick", action="store_true", help="seconds instead of minutes; shows that it runs, not how fast")
+        one.set_defaults(run=benchmark.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """
+    :param argv: arguments, default those of the process
+    :return: exit status: 0 measured (whether or not targets are met), 1 our own error or a file that cannot be written
+        (one sentence on standard error), 2 wrong arguments, 130 interrupted
+    """
+    args = build_parser().parse_args(argv)
+    try:
+        report: Report = args.run(args)
+        print(report.as_text())
+        if args.json is not None:
+            args.json.write_text(report.as_json(), encoding="utf-8")
+    except (NSERError, OSError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
