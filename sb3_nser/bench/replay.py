@@ -191,18 +191,20 @@ def measure(sizes: Sequence[int], repeats: int, command: str) -> Report:
 
 
 def _times(name: str, contenders: dict[str, Contender], repeats: int) -> Times:
+    # turns well below a millisecond: a scheduler that takes the core away for some would hit most of the longer ones, and
+    # then their median too
     ours = {backend: one for backend, one in contenders.items() if backend != "sb3"}
     if name == ADD:  # what the last turn left to the next call is done before this one
         return take_turns({key: Turn(one.add, one.enter) for key, one in contenders.items()}, repeats, calls=100)
     if name == ADD_ENTERED:
-        return take_turns({key: Turn(one.add_entered, one.enter) for key, one in contenders.items()}, repeats, calls=20)
+        return take_turns({key: Turn(one.add_entered, one.enter) for key, one in contenders.items()}, repeats, calls=5)
     if name == SAMPLE:  # the one before the turn enters and scores what was added until now
-        return take_turns({key: Turn(one.sample, one.sample) for key, one in contenders.items()}, repeats, calls=5)
+        return take_turns({key: Turn(one.sample, one.sample) for key, one in contenders.items()}, repeats, calls=1)
     if name == UPDATE:
         return take_turns({key: Turn(one.update, one.sample) for key, one in ours.items()}, repeats, calls=1)
     if name == SAMPLE_UPDATE:
-        return take_turns({key: Turn(one.sample_update) for key, one in ours.items()}, repeats, calls=5)
-    return take_turns({key: Turn(one.step) for key, one in contenders.items()}, repeats, calls=5)
+        return take_turns({key: Turn(one.sample_update) for key, one in ours.items()}, repeats, calls=1)
+    return take_turns({key: Turn(one.step) for key, one in contenders.items()}, repeats, calls=1)
 
 
 def _rescoring(contenders: dict[str, Contender], passes: int) -> tuple[Times, Times]:

@@ -36,7 +36,7 @@ def take_turns(turns: dict[str, Turn], rounds: int, calls: int) -> Times:
 
     :param turns: by contender
     :param rounds: number of rounds; more makes medians steadier
-    :param calls: calls per turn; more averages over more of them
+    :param calls: calls per turn; more lets the clock's own cost count less, and interruptions more
     :return: microseconds per call, one per round, by contender
     """
     times: Times = {name: np.empty(rounds) for name in turns}
