@@ -8,12 +8,15 @@ from typing import Protocol
 import numpy as np
 
 from sb3_nser.induction.episodes import Experience
+from sb3_nser.rules import discounted_returns
 from sb3_nser.vocabulary import Vocabulary
 
 
 class _Episode(Protocol):
     @property
     def indices(self) -> np.ndarray: ...
+    @property
+    def truncated(self) -> bool: ...
 
 
 class _Transitions(Protocol):
@@ -39,22 +42,18 @@ class EpisodeSource(Protocol):
         ...
 
 
-def returns_to_go(rewards: np.ndarray, lengths: np.ndarray, gamma: float) -> np.ndarray:
+def returns_to_go(rewards: np.ndarray, gamma: float, truncated: bool) -> np.ndarray:
     """
-    G_t = r_t + γ G_{t+1} within each episode; nothing is added behind a time limit.
+    Discounted return-to-go of one episode. An episode cut by a time limit is taken to go on at its own mean reward: otherwise
+    the cut would look like a loss (or, with negative rewards, a gain) to whatever action is taken near it. Our own choice.
 
-    :param rewards: episodes one after another, shape (N,)
-    :param lengths: steps of each episode, summing to N
-    :param gamma: discount in [0, 1]
-    :return: float64 of shape (N,)
+    :param rewards: shape (T,)
+    :param gamma: discount in [0, 1]; with 1 nothing can be added behind a time limit
+    :param truncated: True if a time limit ended the episode
+    :return: float64 of shape (T,)
     """
-    out: np.ndarray = np.array(rewards, np.float64)
-    ends = np.cumsum(lengths)
-    # all episodes at once, from their last steps backwards: as many vector steps as the longest episode has
-    for back in range(1, int(lengths.max(initial=0))):
-        rows = ends[lengths > back] - 1 - back
-        out[rows] += gamma * out[rows + 1]
-    return out
+    beyond = float(np.mean(rewards)) / (1.0 - gamma) if truncated and gamma < 1.0 else 0.0
+    return discounted_returns(rewards, gamma, beyond)
 
 
 def collect(source: EpisodeSource, vocabulary: Vocabulary, gamma: float, max_transitions: int) -> Experience:
@@ -79,6 +78,11 @@ def collect(source: EpisodeSource, vocabulary: Vocabulary, gamma: float, max_tra
         columns,
         vocabulary.actions.from_buffer(rows.actions),
         rewards,
-        returns_to_go(rewards, lengths, gamma),
+        np.concatenate(
+            [
+                returns_to_go(part, gamma, episode.truncated)
+                for part, episode in zip(np.split(rewards, np.cumsum(lengths)[:-1]), episodes, strict=True)
+            ]
+        ),
         np.repeat(np.arange(len(episodes)), lengths),
     )

@@ -141,8 +141,9 @@ class RuleBook:
             other = self._entries.get(judgement.duplicate_of) if judgement.duplicate_of else None
             entry = decide(entry, judgement, self.policy, step, other.rule.id if other is not None else None)
             self._entries[judgement.key] = entry
-            decided.append(entry)
-        return decided
+            decided.append(entry.key)
+        self._settle_contradictions()
+        return [self._entries[key] for key in decided]
 
     def active(self) -> list[Entry]:
         """:return: the rules that count: admitted, enabled, at most ``max_rules``; pinned first, then by lower bound."""
@@ -223,6 +224,23 @@ class RuleBook:
         :raises ConfigurationError: a sentence that names the rule and the key
         """
         return cls(policy, [_pinned(entry) for entry in files.load_yaml(text)])
+
+    def _settle_contradictions(self) -> None:
+        """
+        Of two rules that ask for different things in the same states, one that rests on the proposer's word alone gives way to
+        one that the data support; of two that rest on it both, the one proposed less often; where that is even, both.
+        """
+        admitted = [entry for entry in self._entries.values() if entry.status == "admitted"]
+        reasons: dict[str, str] = {}
+        for first, second, _ in conflicts(entry.rule for entry in admitted):
+            for mine, other in ((first, second), (second, first)):
+                entry, rival = self._entries[mine.key], self._entries[other.key]
+                weaker = not rival.on_prior or rival.times_proposed >= entry.times_proposed
+                if entry.on_prior and not entry.rule.pinned and weaker:
+                    reasons[mine.key] = f"no evidence yet, and it contradicts {other.id}"
+        for key, reason in reasons.items():
+            entry = self._entries[key]
+            self._entries[key] = replace(entry, status="waiting", confidence=0.0, on_prior=False, reason=reason)
 
     def _repeat(self, known: Entry, rule: Rule) -> Entry:
         known = replace(known, times_proposed=known.times_proposed + 1)

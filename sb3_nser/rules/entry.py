@@ -18,6 +18,8 @@ Fitted = dict[str, typing.Any]
 without a threshold), ``head_theta``, ``head_tau``, ``head_scale`` (numbers or None) and ``confidence``."""
 
 MAX_HISTORY = 50
+LEANING_ROWS = 5
+"""Rows with and without the action from which on a negative lift, though no proof, outweighs the proposer's word."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,9 @@ def decide(entry: Entry, judgement: Judgement, policy: AdmissionPolicy, step: in
         return _refuse(entry, f"duplicate of {duplicate_id}")
     if evidence.verdict == "supported":
         reason = "the data support it"
-        return replace(entry, status="admitted", confidence=measured, on_prior=False, misses=0, reason=reason)
+        # what held-out data confirm never counts for less than the proposer's word
+        confidence = max(measured, entry.rule.confidence)
+        return replace(entry, status="admitted", confidence=confidence, on_prior=False, misses=0, reason=reason)
     if evidence.verdict == "no_evidence":
         return _without_evidence(entry, policy)
     if evidence.verdict == "never_fires":
@@ -196,6 +200,10 @@ def _without_evidence(entry: Entry, policy: AdmissionPolicy) -> Entry:
     """In sparse tasks no rule can be judged before the first success, and that is when rules help most."""
     if entry.status in ("rejected", "pruned") or (entry.status == "admitted" and not entry.on_prior):
         return entry  # earlier evidence stands
+    evidence = entry.evidence
+    if evidence is not None and evidence.support >= LEANING_ROWS and evidence.contrast >= LEANING_ROWS and evidence.lift < 0.0:
+        reason = "too few rows to judge, and they lean against it"
+        return replace(entry, status="waiting", confidence=0.0, on_prior=False, reason=reason)
     confidence = policy.prior_weight * entry.rule.confidence
     if confidence <= 0.0:
         return replace(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -246,3 +248,50 @@ def test_unknown_versions_policies_and_rules() -> None:
         AdmissionPolicy.from_dict({"patiense": 3})
     with pytest.raises(ConfigurationError, match="the book has no rule"):
         RuleBook().judge("IF x > 1 THEN go", found("supported"), None, 0)
+
+
+def _judged(*proposals: tuple[str, int], supported: str = "") -> RuleBook:
+    """Rules proposed so many times each, judged without evidence but for one."""
+    book = RuleBook()
+    for text, times in proposals:
+        for _ in range(times):
+            book.propose([parse_rule(text).model_copy(update={"source": "llm"})], 0)
+    verdicts = {parse_rule(text).key: "supported" if text == supported else "no_evidence" for text, _ in proposals}
+    none = Evidence(verdict="no_evidence", lift=math.nan, low=math.nan, high=math.nan, level=0.9, support=0, contrast=2,
+                    body_rate=0.1, head_rate=0.0, rows=20, episodes=4)  # fmt: skip
+    good = dataclasses.replace(none, verdict="supported", lift=2.0, low=1.0, high=3.0, support=30, contrast=30)
+    book.judge_all([Judgement(key, good if v == "supported" else none) for key, v in verdicts.items()], 1)
+    return book
+
+
+TOGGLE, DROP, FORWARD = (f"IF front is door AND carrying is key THEN {action}" for action in ("toggle", "drop", "forward"))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_contradictions_on_the_proposers_word_alone_do_not_count(order: tuple[int, ...]) -> None:
+    def active(*proposals: tuple[str, int], supported: str = "") -> set[str]:
+        book = _judged(*(proposals[k] for k in order if k < len(proposals)), supported=supported)
+        return {str(entry.rule) for entry in book.active()}
+
+    assert active((TOGGLE, 1)) == {TOGGLE}
+    assert active((TOGGLE, 1), (DROP, 1), (FORWARD, 1)) == set()  # nothing speaks for one of them
+    assert active((TOGGLE, 2), (DROP, 1), (FORWARD, 1)) == {TOGGLE}  # proposed more often
+    assert active((TOGGLE, 1), (DROP, 2), (FORWARD, 1), supported=TOGGLE) == {TOGGLE}  # the data speak
+    other = "IF front is wall THEN drop"
+    assert active((TOGGLE, 1), (other, 1)) == {TOGGLE, other}  # no contradiction
+
+
+def test_confirmed_rules_never_count_for_less_than_the_proposers_word() -> None:
+    book = _judged((TOGGLE, 1), supported=TOGGLE)
+    entry = book.active()[0]
+    low = Judgement(entry.key, entry.evidence, {"confidence": 0.05})
+    assert book.judge_all([low], 2)[0].confidence == entry.rule.confidence == 0.5
+
+
+def test_a_few_rows_that_lean_against_a_rule_outweigh_the_proposers_word() -> None:
+    book = _judged((TOGGLE, 1))
+    key = book.entries[0].key
+    leaning = dataclasses.replace(book.entries[0].evidence, lift=-0.2, support=6, contrast=200)
+    assert book.judge_all([Judgement(key, leaning)], 2)[0].status == "waiting"
+    fewer = dataclasses.replace(leaning, support=3)
+    assert book.judge_all([Judgement(key, fewer)], 3)[0].status == "admitted"
