@@ -248,8 +248,8 @@ class RuleInductionCallback(PriorityCallback):
         if not session.busy and self.budget.due(step):
             if session.turn(self.buffer, step, gamma):
                 self._ground()
-            if self._blocking:
-                self._tell(session.pick_up(self.buffer, step, gamma, wait=True))
+            # not only if blocking: a record may hold an answer that was applied at the step of its question
+            self._tell(session.pick_up(self.buffer, step, gamma, wait=self._blocking))
 
     def _on_training_end(self) -> None:
         super()._on_training_end()

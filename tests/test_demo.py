@@ -29,7 +29,8 @@ def table_row(output: str, name: str) -> list[str]:
 @pytest.mark.slow
 def test_demo_leaves_everything_behind_and_replays_bit_for_bit(ollama_host: str, tmp_path: Path) -> None:
     first, again = tmp_path / "first", tmp_path / "again"
-    done = sb3_nser("demo", "--out", str(first), "--steps", "9000", OLLAMA_HOST=ollama_host)
+    # --blocking: so few steps would be over before the model has answered
+    done = sb3_nser("demo", "--out", str(first), "--steps", "4000", "--blocking", OLLAMA_HOST=ollama_host)
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"the Ollama server at {ollama_host}" in done.stdout and "the model proposed" in done.stdout
     assert int(table_row(done.stdout, "rules proposed")[0]) >= 1
@@ -46,7 +47,7 @@ def test_demo_leaves_everything_behind_and_replays_bit_for_bit(ollama_host: str,
         "--out",
         str(again),
         "--steps",
-        "9000",
+        "4000",
         "--replay-record",
         str(first / "induction.jsonl"),
         OLLAMA_HOST="127.0.0.1:9",

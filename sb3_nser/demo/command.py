@@ -34,6 +34,7 @@ def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replay-record", type=Path, metavar="FILE", help="reproduce the run of this induction.jsonl, without a model"
     )
+    parser.add_argument("--blocking", action="store_true", help="wait for each answer of the model instead of training on")
     parser.add_argument("--no-bar", action="store_true", help="print lines instead of a progress bar")
 
 
@@ -143,6 +144,7 @@ def _train(task: DemoTask, args: argparse.Namespace, out: Path, console: Console
             run=task.env_id,
             save_rules=folder / "rules.yaml",
             seed=args.seed,
+            blocking=args.blocking,
             on_round=tell,
         )
         watcher = Watcher(task.make(), task.eval_every, task.score == "success rate", screen.update)
