@@ -36,8 +36,8 @@ LOG_EVERY = 500
 class PriorityCallback(BaseCallback):
     """Prioritised replay for any supported off-policy algorithm: TD errors become priorities, weights scale the loss.
 
-    SB3's ``train()`` stays as it is; hooks on the critic do both (see :class:`~sb3_nser.replay.LearnerLink`). They are
-    installed when training starts and removed when it ends. The model must use :class:`~sb3_nser.NSERReplayBuffer`.
+    SB3's ``train()`` stays as it is; hooks on the critic do both (see ``LearnerLink``). They are
+    installed when training starts and removed when it ends. The model must use ``NSERReplayBuffer``.
 
     :param verbose: 0 silent, 1 information, 2 debug
     :raises ConfigurationError: at training start, if the model uses another buffer class
@@ -100,7 +100,7 @@ class RuleInductionCallback(PriorityCallback):
     :param first: environment step of the first question; default ``every``
     :param host: the server; default the environment variable ``OLLAMA_HOST``, else 127.0.0.1:11434
     :param vocabulary: ``"auto"`` (by environment id, else automatic names), the name of a registered vocabulary, or a
-        :class:`~sb3_nser.vocabulary.Vocabulary`
+        ``Vocabulary``
     :param task: the task in one or two sentences; default the vocabulary's own
     :param hints: a sentence, or a list of sentences, that the model is shown as the user's hints
     :param rules_per_call: rules asked for in one call, 1 to 8; more cost more time and repeat themselves
@@ -123,10 +123,10 @@ class RuleInductionCallback(PriorityCallback):
     :param replay_record: answer from this record instead of asking a model
     :param run: name of this run in a record; default the environment id
     :param require_llm: True raises at training start if no server answers or it lacks the model; False warns and trains on
-    :param strict: True raises :class:`~sb3_nser.errors.InductionError` when a call fails (for debugging)
-    :param inducer: anything that implements :class:`~sb3_nser.induction.RuleInducer`, instead of ``llm``
+    :param strict: True raises ``InductionError`` when a call fails (for debugging)
+    :param inducer: anything that implements ``RuleInducer``, instead of ``llm``
     :param policy: thresholds of admission and pruning
-    :param on_round: called with an :class:`InductionRound` after each answer
+    :param on_round: called with an ``InductionRound`` after each answer
     :param verbose: 1 prints the rules in force after each answer
     :raises ConfigurationError: for an unknown keyword or a value out of range
     """

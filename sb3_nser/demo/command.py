@@ -40,7 +40,7 @@ def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_demo(args: argparse.Namespace) -> int:
     """
-    :param args: as :func:`add_demo_arguments` defines them
+    :param args: as ``add_demo_arguments`` defines them
     :return: 0
     :raises NSERError: if a package, a server or a model is missing, or an argument is wrong; before training starts
     """

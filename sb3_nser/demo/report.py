@@ -15,7 +15,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 
 @dataclass(frozen=True)
 class TaskResult:
-    """One trained environment; see :func:`print_table` for the columns."""
+    """One trained environment; see ``print_table`` for the columns."""
 
     env_id: str
     score_name: str

@@ -88,7 +88,7 @@ class Outcome:
 
 @runtime_checkable
 class RuleInducer(Protocol):
-    """Anything that answers an :class:`InductionRequest`."""
+    """Anything that answers an ``InductionRequest``."""
 
     deadline: float
     """Seconds after which a call is given up; the worker abandons a call that overruns it."""

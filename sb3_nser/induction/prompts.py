@@ -97,7 +97,7 @@ class _Focus:
 
 def conditions_for(vocabulary: Vocabulary, experience: Experience, form: str, settings: PromptSettings) -> tuple[str, ...]:
     """
-    The conditions that :func:`build_messages` shows for the same arguments, for ``reply_schema(conditions=...)``.
+    The conditions that ``build_messages`` shows for the same arguments, for ``reply_schema(conditions=...)``.
 
     :return: condition texts; empty if the model has to find thresholds itself, since nothing was seen yet
     """

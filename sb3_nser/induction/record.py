@@ -129,7 +129,7 @@ class RecordWriter:
 
 def read_record(path: str | os.PathLike[str], run: str | None = None) -> list[RecordEntry]:
     """
-    :param path: a file that :class:`RecordWriter` wrote
+    :param path: a file that ``RecordWriter`` wrote
     :param run: keep only this run's entries
     :return: the entries in file order
     :raises RecordError: if the file is missing, too large, or a line is not an entry
@@ -174,7 +174,7 @@ class RecordedCalls:
 
     :param path: the record
     :param run: which run of the file
-    :raises RecordError: as :func:`read_record`
+    :raises RecordError: as ``read_record``
     """
 
     def __init__(self, path: str | os.PathLike[str], run: str) -> None:

@@ -53,7 +53,7 @@ class InductionRound:
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """Validated settings of a session; the meanings are those of :class:`~sb3_nser.RuleInductionCallback`."""
+    """Validated settings of a session; the meanings are those of ``RuleInductionCallback``."""
 
     rules_per_call: int
     hints: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Ollama's chat API as data: a request body becomes a :class:`ChatRequest`, anything wrong an :class:`ApiError`.
+"""Ollama's chat API as data: a request body becomes a ``ChatRequest``, anything wrong an ``ApiError``.
 
 Nothing here touches the network or a model. Status codes and the shape of errors follow Ollama, so that code written
 for the one meets the same behaviour at the other.

@@ -41,9 +41,9 @@ def resolve_models(values: Sequence[str], progress: Progress | None = None) -> d
     """Find the files of several models.
 
     :param values: ``NAME`` or ``NAME=PATH`` arguments
-    :param progress: See :func:`~sb3_nser.local.models.resolve_model`
+    :param progress: See ``resolve_model``
     :return: Files by name with tag
-    :raises NSERError: as :func:`~sb3_nser.local.models.resolve_model` does
+    :raises NSERError: as ``resolve_model`` does
     """
     wanted = parse_model_arguments(values)
     for name, path in wanted.items():
@@ -138,7 +138,7 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
 def run_serve(args: argparse.Namespace) -> int:
     """Run ``sb3-nser serve`` until Ctrl-C or SIGTERM.
 
-    :param args: What :func:`add_serve_arguments` parsed
+    :param args: What ``add_serve_arguments`` parsed
     :return: Exit status
     :raises NSERError: with one sentence, if it cannot start
     """

@@ -45,7 +45,7 @@ class EmbeddedServer:
     The model runs in another process: it takes no lock of this interpreter and its memory is freed at the end. A model
     is loaded when it is first asked for.
 
-    :param model: One or several of ``NAME`` or ``NAME=PATH``; see :func:`~sb3_nser.local.models.resolve_model`
+    :param model: One or several of ``NAME`` or ``NAME=PATH``; see ``resolve_model``
     :param port: Port; 0 takes a free one
     :param threads: Threads that compute, per model. More than the idle cores makes generation slower by far.
     :param start_timeout: Seconds the process may take until it answers
@@ -179,11 +179,11 @@ def start_server(
 ) -> EmbeddedServer:
     """Start an embedded model server; the caller closes it, or it ends with this process.
 
-    :param model: See :class:`EmbeddedServer`
+    :param model: See ``EmbeddedServer``
     :param port: Port; 0 takes a free one
     :param threads: Threads that compute
     :param progress: Called while a model file is fetched or checked
     :return: The running server
-    :raises NSERError: as :meth:`EmbeddedServer.start` does
+    :raises NSERError: as ``start`` does
     """
     return EmbeddedServer(model, port=port, threads=threads, progress=progress).start()

@@ -1,4 +1,4 @@
-"""The process behind :class:`~sb3_nser.local.process.EmbeddedServer`.
+"""The process behind ``EmbeddedServer``.
 
 It serves until its parent closes the pipe at its standard input, or is gone.
 """
