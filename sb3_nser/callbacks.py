@@ -11,7 +11,7 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_nser.arguments import as_bool, as_int, as_number, closest
-from sb3_nser.errors import ConfigurationError, LLMUnavailableError
+from sb3_nser.errors import ConfigurationError, LLMUnavailableError, warn_user
 from sb3_nser.induction import BackgroundCalls, OllamaInducer, RecordedCalls, RecordWriter, RuleInducer
 from sb3_nser.induction.budget import CallBudget, WarnOnce
 from sb3_nser.induction.prompts import FORMS
@@ -40,12 +40,18 @@ class PriorityCallback(BaseCallback):
     installed when training starts and removed when it ends. The model must use ``NSERReplayBuffer``.
 
     :param verbose: 0 silent, 1 information, 2 debug
-    :raises ConfigurationError: at training start, if the model uses another buffer class
+    :raises ConfigurationError: for an unknown keyword; at training start, if the model uses another buffer class
     :raises UnsupportedError: at training start, if the algorithm is not supported
     """
 
-    def __init__(self, verbose: int = 0) -> None:
-        super().__init__(verbose)
+    def __init__(self, verbose: int = 0, **unknown: Any) -> None:
+        super().__init__(as_int("verbose", verbose, 0))
+        if unknown:
+            name = next(iter(unknown))
+            raise ConfigurationError(
+                f"PriorityCallback has no argument {name!r}; what is replayed is set on the buffer: "
+                f"DQN(..., replay_buffer_kwargs={{{name!r}: ...}})."
+            )
         self._link: LearnerLink | None = None
         self._next_log = 0
 
@@ -167,7 +173,7 @@ class RuleInductionCallback(PriorityCallback):
         verbose: int = 0,
         **unknown: Any,
     ) -> None:
-        super().__init__(as_int("verbose", verbose, 0))
+        super().__init__(verbose)
         if unknown:
             name = next(iter(unknown))
             known = [key for key in RuleInductionCallback.__init__.__annotations__ if key not in ("unknown", "return")]
@@ -190,6 +196,14 @@ class RuleInductionCallback(PriorityCallback):
         for form in self.settings.prompt_forms:
             if form not in FORMS:
                 raise ConfigurationError(f"prompt_forms={prompt_forms!r}: {form!r} is not one of {', '.join(FORMS)}.")
+        if policy is not None and not isinstance(policy, AdmissionPolicy):
+            raise ConfigurationError(f"policy={policy!r} must be an AdmissionPolicy (from sb3_nser.rules).")
+        if inducer is not None and not isinstance(inducer, RuleInducer):
+            raise ConfigurationError(
+                f"inducer={inducer!r} needs describe(), check(), propose() and a deadline; see RuleInducer."
+            )
+        if save_rules is not None and os.path.isdir(save_rules):
+            raise ConfigurationError(f"save_rules={os.fspath(save_rules)!r} is a folder; name a file in it.")
         self.policy = policy or AdmissionPolicy(max_rules=as_int("max_rules", max_rules, 1))
         self.inducer: RuleInducer = inducer or OllamaInducer(
             llm,
@@ -248,12 +262,22 @@ class RuleInductionCallback(PriorityCallback):
         if not session.busy and self.budget.due(step):
             if session.turn(self.buffer, step, gamma):
                 self._ground()
+            if self.verbose >= 1:
+                asked = f"asked {self.inducer.describe()}" if session.busy else "nobody asked"
+                print(f"[nser] step {step}: {len(session.book)} rules judged, {len(session.in_force())} in force, {asked}")
             # not only if blocking: a record may hold an answer that was applied at the step of its question
             self._tell(session.pick_up(self.buffer, step, gamma, wait=self._blocking))
 
     def _on_training_end(self) -> None:
         super()._on_training_end()
-        self.session.close()
+        if self._session is None:  # rl_zoo3 ends a training that never began
+            return
+        unanswered = self._session.close()
+        if unanswered is not None and self.budget.calls == 1 and self._replay_path is None:
+            warn_user(
+                "training ended before the model had answered its first question, so none of its rules could count; train "
+                "longer, ask earlier (first=), use a faster model, or wait for its answers (blocking=True)."
+            )
         self._save()
 
     def _begin(self) -> InductionSession:
@@ -275,6 +299,8 @@ class RuleInductionCallback(PriorityCallback):
             book = RuleBook(self.policy)
         if self._rules_file is not None and (fresh or state is None):
             load_rules(self._rules_file, book, vocabulary)
+        if self.budget.max_calls == 0 and not len(book):
+            warn_user("max_calls=0 and no rules_file with rules: there are no rules, and nobody will be asked for any.")
         run = self._run or env_id or vocabulary.name
         writer = RecordWriter(self._record_path, run, fresh) if self._record_path is not None else None
         calls = self._calls(run)
@@ -325,11 +351,11 @@ class RuleInductionCallback(PriorityCallback):
         if news is None:
             return
         self._ground()
-        lines = news.active or ("no rule is active",)
         # two blanks: TensorBoard reads Markdown
-        self.logger.record("nser/rules", "  \n".join(lines), exclude=("stdout", "log", "json", "csv"))
+        text = "  \n".join(news.active or ("no rule is active",))
+        self.logger.record("nser/rules", text, exclude=("stdout", "log", "json", "csv"))
         if self.verbose >= 1:
-            print(f"[nser] step {news.step}: {len(news.active)} rules in force", *lines, sep="\n  ")
+            print("[nser]", *news.lines(), sep="\n  ")
         if self._on_round is not None:
             self._on_round(news)
 

@@ -6,6 +6,10 @@ Configuration errors are neither ``ValueError`` nor ``AssertionError``: rl_zoo3'
 
 from __future__ import annotations
 
+import sys
+import warnings
+from pathlib import Path
+
 
 class NSERError(Exception):
     """Base class of every error this package raises on purpose."""
@@ -37,3 +41,21 @@ class ModelFileError(NSERError):
 
 class NSERWarning(UserWarning):
     """Something went wrong that does not stop training; raised once per cause."""
+
+
+_OURS = str(Path(__file__).parent)
+_BETWEEN = ("stable_baselines3", "sb3_contrib")
+
+
+def warn_user(message: str) -> None:
+    """
+    Warn at the line of the caller's own code (usually ``model.learn(...)``), not at one of ours or SB3's.
+
+    :param message: one sentence, with the cure
+    """
+    frame = sys._getframe(1)
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith(_OURS) or frame.f_globals.get("__name__", "").split(".")[0] in _BETWEEN
+    ):
+        frame = frame.f_back
+    warnings.warn_explicit(message, NSERWarning, frame.f_code.co_filename, frame.f_lineno)

@@ -67,9 +67,10 @@ class FakeOllama:
     """
     :param script: called for each chat request
     :param models: names that /api/tags lists
+    :param page: what is answered in the list's place, by something that is not Ollama
     """
 
-    def __init__(self, script: Script, models: tuple[str, ...] = ("fake:latest",)) -> None:
+    def __init__(self, script: Script, models: tuple[str, ...] = ("fake:latest",), page: bytes = b"") -> None:
         self.requests: list[dict[str, Any]] = []
         self.stop = threading.Event()
         outer = self
@@ -79,6 +80,8 @@ class FakeOllama:
                 pass
 
             def do_GET(self) -> None:
+                if page:
+                    return Exchange(self, {}, 0).send(page, kind="text/html")
                 listed = [{"model": name, "digest": "d" * 64} for name in models]
                 Exchange(self, {}, 0).send(json.dumps({"models": listed}).encode(), kind="application/json")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shlex
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,15 +82,25 @@ def run_demo(args: argparse.Namespace) -> int:
     draw_curves(results, out / "learning_curve.png")
     print_table(console, results)
     seconds = time.perf_counter() - started
-    console.print(
+    closing = (
         f"{seconds:.0f} s in all. In {out}/: learning_curve.png, induction.jsonl (every call to the model) and, per "
-        "environment, rules.yaml, model.zip and TensorBoard events.\nThe same run without a model: "
-        f"sb3-nser demo --replay-record {out / 'induction.jsonl'} --out {out}-again",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        "environment, rules.yaml, model.zip and TensorBoard events."
     )
+    if args.replay_record is None:
+        closing += f"\nThe same run without a model: {_replay_command(args)}"
+    console.print(closing, highlight=False, markup=False, soft_wrap=True)
     return 0
+
+
+def _replay_command(args: argparse.Namespace) -> str:
+    """:return: the command that reproduces this run, with every option that changes it"""
+    program = sys.argv[0] if Path(sys.argv[0]).name == "sb3-nser" else f"{sys.executable} -m sb3_nser.cli"
+    out = Path(args.out)
+    parts = [program, "demo", "--replay-record", str(out / "induction.jsonl"), "--out", f"{out}-again"]
+    parts += [part for name in args.env or () for part in ("--env", name)]
+    parts += ["--steps", str(args.steps)] if args.steps is not None else []
+    parts += ["--seed", str(args.seed)] if args.seed else []
+    return shlex.join(parts)
 
 
 def _check_record(record: Path | None, out: Path, tasks: list[DemoTask]) -> None:

@@ -43,6 +43,10 @@ class Watcher(BaseCallback):
             self._report(self.num_timesteps, self.curve[-1][1] if self.curve else None)
         return True
 
+    def _on_training_end(self) -> None:
+        if not self.curve or self.curve[-1][0] < self.num_timesteps:  # the saved model's score, not an earlier one's
+            self.curve.append((self.num_timesteps, self.evaluate()))
+
     def evaluate(self) -> float:
         """:return: mean greedy return, or share of successes, over the same ten seeded episodes each time"""
         scores = []
@@ -106,12 +110,7 @@ class Screen:
         def show(text: str, style: str = "") -> None:
             self._console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
-        head = f"step {news.step} (asked at {news.requested}, {news.seconds:.0f} s)"
-        if news.failure:
-            show(f"{head}: no rules: {news.failure}", "yellow")
-            return
-        show(f"{head}: the model proposed", "bold")
-        for rule, verdict in news.verdicts.items():
-            show(f"  {rule}", "cyan")
-            show(f"      {verdict}")
-        show(f"  in force now: {len(news.active)}" + "".join(f"\n    {line}" for line in news.active))
+        first, *rest = news.lines()
+        show(first, "yellow" if news.failure else "bold")
+        for line in rest:
+            show(f"  {line}", "cyan" if line.strip() in news.verdicts else "")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
-from sb3_nser.errors import NSERWarning
+from sb3_nser.errors import warn_user
 
 
 @dataclass
@@ -107,5 +106,5 @@ class WarnOnce:
         if cause in self.seen:
             return False
         self.seen.add(cause)
-        warnings.warn(message, NSERWarning, stacklevel=3)
+        warn_user(message)
         return True

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from sb3_nser.arguments import as_int, as_number, closest
 from sb3_nser.errors import ConfigurationError, LLMUnavailableError
 from sb3_nser.induction.base import InductionFailure, InductionReply, InductionRequest
+from sb3_nser.local.catalogue import CATALOGUE
 from sb3_nser.rules.schema import MAX_REPLY_CHARACTERS
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
@@ -119,6 +120,13 @@ class OllamaInducer:
             raise ConfigurationError(f"llm={model!r} must be the name of a model as `ollama list` shows it.")
         self.model = model.strip()
         self.host = host or os.environ.get("OLLAMA_HOST") or "http://127.0.0.1:11434"
+        try:
+            with bounded_client(self.host, 1.0):
+                pass
+        except Exception:
+            raise ConfigurationError(
+                f"host={self.host!r} is not an address; write it like 'http://127.0.0.1:11434'."
+            ) from None
         self.deadline = as_number("deadline", deadline, 0.0, open_low=True)
         self.first_deadline = (
             3 * self.deadline if first_deadline is None else as_number("first_deadline", first_deadline, 0.0, open_low=True)
@@ -161,14 +169,20 @@ class OllamaInducer:
                 f"no Ollama server answers at {self.host}: start one with `ollama serve` (or `sb3-nser serve`), or set host= "
                 "or OLLAMA_HOST to where it runs; require_llm=False trains without one."
             ) from None
+        except (_Overrun, httpx.TimeoutException):
+            return f"{self.host} did not list its models within {CHECK_SECONDS:.0f} s; rules will be asked for all the same."
         except Exception as error:
-            return f"{self.host} did not list its models ({_words(error)}); rules will be asked for all the same"
+            raise LLMUnavailableError(
+                f"what answers at {self.host} is not Ollama ({_words(error)}); set host= or OLLAMA_HOST to where Ollama runs."
+            ) from None
         name = self.model if ":" in self.model.rsplit("/", 1)[-1] else f"{self.model}:latest"
         if name not in models:
             known = ", ".join(sorted(models)) or "none"
+            embedded = f" (or `sb3-nser serve --model {name}`)" if name in CATALOGUE else ""
+            hint = closest(self.model, models)
             raise LLMUnavailableError(
-                f"the server at {self.host} has no model {self.model!r} (it has: {known}).{closest(self.model, models)} "
-                f"Get it with `ollama pull {self.model}`."
+                f"the server at {self.host} has no model {self.model!r} (it has: {known}).{hint} "
+                f"{'Else get' if hint else 'Get'} it with `ollama pull {self.model}`{embedded}."
             )
         self._digest = models[name]
         return None

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sb3_nser.errors import NSERWarning, RecordError
+from sb3_nser.errors import RecordError, warn_user
 from sb3_nser.induction.base import InductionFailure, InductionReply, InductionRequest, Outcome
 
 FORMAT = 1
@@ -20,11 +19,11 @@ MAX_RECORD_BYTES = 256 * 1024 * 1024
 class RecordEntry(BaseModel):
     """One call.
 
-    :param run: which training run it belongs to (a file may hold several)
-    :param request_step: environment step at which the question was asked
-    :param applied_step: step at which the answer was applied; None if training ended first
-    :param prompt_sha256: of the messages and schema, to tell whether a replay asks the same question
-    :param verdicts: what became of each proposed rule, key -> words; for readers, not used in a replay
+    :ivar run: which training run it belongs to (a file may hold several)
+    :ivar request_step: environment step at which the question was asked
+    :ivar applied_step: step at which the answer was applied; None if training ended first
+    :ivar prompt_sha256: of the messages and schema, to tell whether a replay asks the same question
+    :ivar verdicts: what became of each proposed rule, key -> words; for readers, not used in a replay
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -67,7 +66,7 @@ class RecordWriter:
     def __init__(self, path: str | os.PathLike[str], run: str, fresh: bool = True) -> None:
         self.path, self.run = Path(path), run
         if fresh and self.path.exists():
-            taken = {entry.run for entry in read_record(self.path)}
+            taken = {entry.run for entry in read_record(self.path, argument="record")}
             number = 2
             while self.run in taken:
                 self.run, number = f"{run}#{number}", number + 1
@@ -124,13 +123,14 @@ class RecordWriter:
         except OSError as error:
             if not self._broken:
                 self._broken = True
-                warnings.warn(f"the induction record {self.path} cannot be written: {error}", NSERWarning, stacklevel=2)
+                warn_user(f"the induction record {self.path} cannot be written: {error}")
 
 
-def read_record(path: str | os.PathLike[str], run: str | None = None) -> list[RecordEntry]:
+def read_record(path: str | os.PathLike[str], run: str | None = None, argument: str = "replay_record") -> list[RecordEntry]:
     """
     :param path: a file that ``RecordWriter`` wrote
     :param run: keep only this run's entries
+    :param argument: name of the argument that gave the path, for messages
     :return: the entries in file order
     :raises RecordError: if the file is missing, too large, or a line is not an entry
     """
@@ -138,14 +138,14 @@ def read_record(path: str | os.PathLike[str], run: str | None = None) -> list[Re
     try:
         size = file.stat().st_size
     except OSError:
-        raise RecordError(f"replay_record={str(path)!r} does not exist; give the induction.jsonl of an earlier run.") from None
+        raise RecordError(f"{argument}={str(path)!r} does not exist; give the induction.jsonl of an earlier run.") from None
     if size > MAX_RECORD_BYTES:
-        raise RecordError(f"replay_record={str(path)!r} has {size} bytes, more than {MAX_RECORD_BYTES}.")
+        raise RecordError(f"{argument}={str(path)!r} has {size} bytes, more than {MAX_RECORD_BYTES}.")
     entries: list[RecordEntry] = []
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise RecordError(f"replay_record={str(path)!r} cannot be read ({error}).") from None
+        raise RecordError(f"{argument}={str(path)!r} cannot be read ({error}); give a file of an earlier run.") from None
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -223,8 +223,4 @@ class RecordedCalls:
         return request
 
     def _warn(self, what: str) -> None:
-        warnings.warn(
-            f"the replayed run {what}: seed, settings or versions differ, so it does not reproduce the record.",
-            NSERWarning,
-            stacklevel=3,
-        )
+        warn_user(f"the replayed run {what}: seed, settings or versions differ, so it does not reproduce the record.")

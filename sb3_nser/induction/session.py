@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -49,6 +48,16 @@ class InductionRound:
     active: tuple[str, ...]
     failure: str
     seconds: float
+
+    def lines(self) -> list[str]:
+        """:return: the round in words, one line per rule and verdict"""
+        head = f"step {self.step} (asked at {self.requested}, {self.seconds:.0f} s)"
+        if self.failure:
+            return [f"{head}: no rules: {self.failure}"]
+        out = [f"{head}: the model proposed"]
+        for rule, verdict in self.verdicts.items():
+            out += [f"  {rule}", f"      {verdict}"]
+        return [*out, f"in force now: {len(self.active)}", *(f"  {line}" for line in self.active)]
 
 
 @dataclass(frozen=True)
@@ -158,11 +167,16 @@ class InductionSession:
         message = failure.message if failure else ""
         return InductionRound(step, outcome.request.step, verdicts, self.in_force(), message, outcome.seconds)
 
-    def close(self) -> None:
-        """Give up a running question; the record says that it got no answer."""
+    def close(self) -> InductionRequest | None:
+        """
+        Give up a running question; the record says that it got no answer.
+
+        :return: that question, None if none was running
+        """
         request = self._calls.close()
         if request is not None and self._writer is not None:
             self._writer.write(request, None, None, {})
+        return request
 
     def in_force(self) -> tuple[str, ...]:
         """:return: the active rules as they weigh now: fitted thresholds, confidence, evidence in words"""
@@ -241,8 +255,13 @@ def load_rules(file: str | os.PathLike[str], book: RuleBook, vocabulary: Vocabul
     try:
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"rules_file={str(file)!r} cannot be read ({error}).") from None
-    for entry in RuleBook.from_yaml(text, book.policy).entries:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(f"rules_file={str(file)!r} cannot be read ({reason}); give a YAML file of rules.") from None
+    try:
+        loaded = RuleBook.from_yaml(text, book.policy)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"rules_file={str(file)!r}: {error}") from None
+    for entry in loaded.entries:
         wrong = problems(entry.rule, vocabulary)
         if wrong and entry.status != "invalid":
             raise ConfigurationError(f"rules_file={str(file)!r}, rule '{entry.rule}': {' '.join(wrong)}")
@@ -283,6 +302,9 @@ def _measured(entry: Entry) -> str:
     evidence = entry.evidence
     if evidence is None:
         return "not measured yet"
-    if not math.isfinite(evidence.low):
-        return f"no lift measured, fires in {percent(evidence.body_rate)}"
-    return f"{describe_lift(evidence)}, fires in {percent(evidence.body_rate)}"
+    rate = f"fires in {percent(evidence.body_rate)}"
+    if evidence.verdict in ("never_fires", "always_fires"):
+        return rate
+    if evidence.verdict == "no_evidence":
+        return f"{rate}, {evidence.support} rows with the action and {evidence.contrast} without"
+    return f"{describe_lift(evidence)}, {rate}"

@@ -140,7 +140,8 @@ def judge(
     """
     Fit rules on the fitting episodes and measure them on the held-out ones.
 
-    Every rule is fitted anew from its own text, so that judgements do not depend on earlier ones.
+    Every rule is fitted anew from its own text, so that judgements do not depend on earlier ones. A pinned rule keeps the
+    thresholds that its owner wrote; it is measured only.
 
     :param entries: usually ``book.candidates()``; of two that fire alike the first one stays
     :param vocabulary: the names they use
@@ -163,9 +164,13 @@ def judge(
     else:
         train, test = dataset.part(held_out=False), dataset.part(held_out=True)
         train_target, test_target = target[~dataset.held_out], target[dataset.held_out]
+    as_written = bank.state()
     base = Baseline(train.features, [feature.name for feature in vocabulary.features if feature.uses_next])
     fit(
         bank, train.features, train.actions, train_target, steps=steps, seed=seed, episode_ids=train.episode_ids, baseline=base
+    )
+    bank.load_state(
+        [old if entry.rule.pinned else new for entry, old, new in zip(entries, as_written, bank.state(), strict=True)]
     )
     if adjust and varies(test_target) and len(train_target):
         explained = base.coefficients(base.design(train.features), th.from_numpy(train_target)[:, None])

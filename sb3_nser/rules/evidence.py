@@ -217,7 +217,7 @@ def describe_evidence(evidence: Evidence | None) -> str:
         return f"always fires ({rate})"
     sides = f"{evidence.support} with the action, {evidence.contrast} without, {evidence.episodes} episodes"
     if evidence.verdict == "no_evidence":
-        return f"no evidence yet: {rate}, {sides}"
+        return f"too few rows to judge: {rate}, {sides}" if evidence.lift else f"no reward to judge by yet: {rate}, {sides}"
     return f"{evidence.verdict}: {describe_lift(evidence)} at {percent(evidence.level)}, {rate}, {sides}"
 
 

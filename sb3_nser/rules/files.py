@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 import yaml
 from pydantic import ValidationError
 
+from sb3_nser.arguments import closest
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.rules.entry import STATUSES, Entry, Fitted, moved_rule
 from sb3_nser.rules.evidence import VERDICTS, Evidence, describe_evidence
@@ -138,7 +139,8 @@ def _from_yaml(item: typing.Any, number: int) -> Entry:
     where = f"rule {number} of the rules file ('{item['rule'][:100]}')"
     unknown = sorted(str(key) for key in set(item) - set(_YAML_KEYS))
     if unknown:
-        raise ConfigurationError(f"{where} has unknown keys {', '.join(unknown)}; known: {', '.join(_YAML_KEYS)}.")
+        hint = closest(unknown[0], ("rule", "pinned", "enabled", "confidence", "why"))
+        raise ConfigurationError(f"{where} has the unknown key {unknown[0]!r}.{hint} Keys to write: rule, pinned, enabled.")
     try:
         rule = parse_rule(item["rule"])
     except ConfigurationError as error:

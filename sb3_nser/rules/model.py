@@ -29,10 +29,10 @@ class _Frozen(BaseModel):
 class Literal(_Frozen):
     """One condition on one feature: ``pole_angle > 0.1``, ``front_object is key``, ``NOT carrying is nothing``.
 
-    :param feature: name of a feature of the vocabulary
-    :param op: ``>`` or ``<`` for numbers, ``is`` for categories and booleans (``yes`` / ``no``)
-    :param value: a finite number for ``>`` and ``<``, a value name for ``is``
-    :param negated: True for the negation
+    :ivar feature: name of a feature of the vocabulary
+    :ivar op: ``>`` or ``<`` for numbers, ``is`` for categories and booleans (``yes`` / ``no``)
+    :ivar value: a finite number for ``>`` and ``<``, a value name for ``is``
+    :ivar negated: True for the negation
     """
 
     feature: str = Field(min_length=1, max_length=64)
@@ -85,9 +85,9 @@ class Literal(_Frozen):
 class Head(_Frozen):
     """The action a rule speaks of.
 
-    :param action: name of a discrete action, or of a dimension of a continuous one
-    :param op: continuous only: ``>`` or ``<``
-    :param value: continuous only: a number in environment units
+    :ivar action: name of a discrete action, or of a dimension of a continuous one
+    :ivar op: continuous only: ``>`` or ``<``
+    :ivar value: continuous only: a number in environment units
     """
 
     action: str = Field(min_length=1, max_length=64)
@@ -109,14 +109,14 @@ class Head(_Frozen):
 class Rule(_Frozen):
     """IF all literals hold THEN the head is preferred (or avoided).
 
-    :param literals: the body, a conjunction of one to eight literals
-    :param head: the action
-    :param polarity: ``prefer`` or ``avoid``
-    :param confidence: the proposer's belief in [0, 1]; a prior, replaced by what the data say
-    :param why: the proposer's reason, at most 200 characters
-    :param source: who proposed it: ``llm``, ``user``, ``tree`` ...
-    :param pinned: True if it is never pruned
-    :param enabled: False switches the rule off without deleting it
+    :ivar literals: the body, a conjunction of one to eight literals
+    :ivar head: the action
+    :ivar polarity: ``prefer`` or ``avoid``
+    :ivar confidence: the proposer's belief in [0, 1]; a prior, replaced by what the data say
+    :ivar why: the proposer's reason, at most 200 characters
+    :ivar source: who proposed it: ``llm``, ``user``, ``tree`` ...
+    :ivar pinned: True if it is never pruned
+    :ivar enabled: False switches the rule off without deleting it
     """
 
     literals: tuple[Literal, ...] = Field(min_length=1, max_length=MAX_LITERALS)
@@ -158,8 +158,8 @@ class Rule(_Frozen):
 class RuleSet(_Frozen):
     """Several rules (a disjunction), for one vocabulary.
 
-    :param rules: the rules, in no meaningful order
-    :param vocabulary: name of the vocabulary they speak; empty if unknown
+    :ivar rules: the rules, in no meaningful order
+    :ivar vocabulary: name of the vocabulary they speak; empty if unknown
     """
 
     rules: tuple[Rule, ...] = ()

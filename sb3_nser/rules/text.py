@@ -160,6 +160,10 @@ def _literal(reader: _Reader) -> Literal:
             reader.fail("the name of a value", token)
         value = token.text
     else:
+        if reader.peek().text in (">=", "<="):
+            reader.fail(
+                f"{reader.peek().text[0]!r} (a soft threshold does not tell it from {reader.peek().text!r})", reader.peek()
+            )
         if reader.peek().text not in (">", "<"):
             reader.fail("'>', '<' or 'is'", reader.peek())
         op = reader.comparison()

@@ -203,7 +203,15 @@ class Vocabulary:
             later = decode(_as_tensor(next_observations))
         out: dict[str, th.Tensor] = {}
         for feature in wanted:
-            column = feature.fn(now, later if feature.uses_next else None)
+            try:
+                column = feature.fn(now, later if feature.uses_next else None)
+            except UnsupportedError:
+                raise
+            except Exception as error:
+                raise UnsupportedError(
+                    f"the function of feature {feature.name!r} of vocabulary {self.name!r} failed "
+                    f"({type(error).__name__}: {error}); it takes the decoded observations and next observations."
+                ) from error
             if column.shape != (len(observations),):
                 raise UnsupportedError(
                     f"feature {feature.name!r} of vocabulary {self.name!r} returned shape {tuple(column.shape)} "

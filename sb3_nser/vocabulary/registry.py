@@ -106,7 +106,8 @@ def vocabulary_for(
             raise
         why = f"It was chosen for the environment id {env_id!r}. " if vocabulary == "auto" else ""
         way_out = _way_out(observation_space, action_space)
-        raise UnsupportedError(f"Vocabulary {name!r} cannot be used here: {error} {why}{way_out}") from error
+        reason = str(error).rstrip(". ")
+        raise UnsupportedError(f"Vocabulary {name!r} cannot be used here: {reason}. {why}{way_out}") from error
     _check_reads(built, observation_space, action_space)
     return built
 
@@ -141,8 +142,8 @@ def _check_reads(vocabulary: Vocabulary, observation_space: spaces.Space[Any], a
         vocabulary.evaluate(rows, rows)
     except Exception as error:
         raise UnsupportedError(
-            f"Vocabulary {vocabulary.name!r} cannot read observations of the space {observation_space}: {error} "
-            f"{_way_out(observation_space, action_space)}"
+            f"Vocabulary {vocabulary.name!r} cannot read observations of the space {observation_space}: "
+            f"{str(error).rstrip('. ')}. {_way_out(observation_space, action_space)}"
         ) from error
 
 

@@ -210,7 +210,7 @@ def test_a_person_edits_the_file() -> None:
     ("text", "complaint"),
     [
         ("rules: [{rule: IF x THEN go}]", "rule 1 of the rules file: cannot read rule 'IF x THEN go'"),
-        ("rules: [{rule: IF x > 1 THEN go, pined: true}]", "unknown keys pined"),
+        ("rules: [{rule: IF x > 1 THEN go, pined: true}]", "unknown key 'pined'. Did you mean 'pinned'"),
         ("rules: [{rule: IF x > 1 THEN go, pinned: perhaps}]", "pinned"),
         ("rules: [{rule: IF x > 1 THEN go, confidence: 85}]", "confidence"),
         ("rules: [{}]", "needs a line 'rule:"),

@@ -285,9 +285,14 @@ def test_wrong_arguments_are_named_with_the_cure() -> None:
         ({"deadline": float("inf")}, "deadline"),
         ({"llm": 7}, "llm=7"),
         ({"blocking": "perhaps"}, "blocking='perhaps'"),
+        ({"inducer": object()}, "inducer=.*RuleInducer"),
+        ({"policy": "strict"}, "policy='strict'"),
+        ({"save_rules": "/"}, "save_rules='/'"),
     ]:
         with pytest.raises(ConfigurationError, match=words):
             RuleInductionCallback(**settings)
+    with pytest.raises(ConfigurationError, match=r"alpha.*replay_buffer_kwargs"):
+        PriorityCallback(alpha=0.6)
     assert RuleInductionCallback(every="1e3").budget.every == 1000
     assert not issubclass(NSERError, ValueError | AssertionError)
 
@@ -307,6 +312,40 @@ def test_buffer_without_callback_works_and_says_so_once() -> None:
     with pytest.warns(NSERWarning, match="Callback") as caught:
         dqn().learn(1_500)
     assert len([item for item in caught if issubclass(item.category, NSERWarning)]) == 1
+
+
+def test_question_without_an_answer_is_told_at_the_end() -> None:
+    with FakeOllama(lambda exchange: sleep_until(server.stop)) as server:
+        with pytest.warns(NSERWarning, match="before the model had answered") as caught:
+            dqn().learn(300, callback=RuleInductionCallback("fake", every=100, host=server.host))
+    assert caught[0].filename == __file__  # where the user called learn(), not somewhere inside
+
+
+def test_something_that_is_not_ollama_is_known_before_training() -> None:
+    with FakeOllama(lambda exchange: None, models=()) as server:
+        with pytest.raises(LLMUnavailableError, match="has no model"):
+            dqn().learn(300, callback=RuleInductionCallback("fake", host=server.host))
+    with FakeOllama(lambda exchange: None, page=b"<html>welcome</html>") as server:
+        with pytest.raises(LLMUnavailableError, match="is not Ollama"):
+            dqn().learn(300, callback=RuleInductionCallback("fake", host=server.host))
+    with pytest.raises(ConfigurationError, match="host=5"):
+        RuleInductionCallback("fake", host=5)
+
+
+def test_end_of_a_training_that_never_began_is_no_error() -> None:
+    callback = RuleInductionCallback(inducer=Scripted(GOOD))
+    callback.init_callback(dqn())
+    callback.on_training_end()  # as rl_zoo3 does after an error at the start
+
+
+def test_pinned_rules_keep_the_thresholds_their_owner_wrote(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text('rules:\n- rule: "IF pole_angle > 0.05 THEN push_right"\n  pinned: true\n')
+    callback = RuleInductionCallback(rules_file=file, max_calls=0, every=500)
+    dqn().learn(3_000, callback=callback)
+    entry = callback.book.active()[0]
+    assert entry.evidence is not None and entry.fitted["theta"] == pytest.approx([0.05])
+    assert callback.session.in_force()[0].startswith("IF pole_angle > 0.05 THEN push_right ")
 
 
 def test_rules_file_is_read_checked_and_pinned(tmp_path: Path) -> None:

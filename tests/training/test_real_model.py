@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,9 @@ def test_a_real_model_proposes_valid_rules_that_are_judged_and_recorded(ollama_h
 
 def test_training_goes_on_while_the_model_thinks(ollama_host: str) -> None:
     callback = RuleInductionCallback(MODEL, every=200, first=200, max_calls=1, host=ollama_host)
-    model = cartpole().learn(3_000, callback=callback)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="training ended before the model had answered")  # it may have, or not
+        model = cartpole().learn(3_000, callback=callback)
     assert model.num_timesteps == 3_000 and callback.budget.calls == 1
     # asking costs building a prompt, not waiting for an answer
     assert callback.session.seconds_waited < 5
