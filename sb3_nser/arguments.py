@@ -24,7 +24,7 @@ def as_number(name: str, value: Any, low: float = -math.inf, high: float = math.
     if not isinstance(value, bool):
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             pass
     if not math.isfinite(number):
         raise ConfigurationError(f"{name}={value!r} is not a number; {name} must be {_span(low, high, open_low)}.")
@@ -41,7 +41,7 @@ def as_int(name: str, value: Any, low: int, high: float = math.inf) -> int:
     number = as_number(name, value, low, high)
     if number != int(number):
         raise ConfigurationError(f"{name}={value!r} must be a whole number.")
-    return int(number)
+    return value if isinstance(value, int) else int(number)  # a float holds no more than 53 bits
 
 
 def as_bool(name: str, value: Any) -> bool:

@@ -14,15 +14,10 @@ from sb3_nser.arguments import as_bool, as_int, as_number, closest
 from sb3_nser.errors import ConfigurationError, LLMUnavailableError, warn_user
 from sb3_nser.induction import BackgroundCalls, OllamaInducer, RecordedCalls, RecordWriter, RuleInducer
 from sb3_nser.induction.budget import CallBudget, WarnOnce
+from sb3_nser.induction.persistence import load_rules, restore, save_rules
 from sb3_nser.induction.prompts import FORMS
-from sb3_nser.induction.session import (
-    InductionRound,
-    InductionSession,
-    SessionSettings,
-    load_rules,
-    save_rules,
-    string_tuple,
-)
+from sb3_nser.induction.session import InductionRound, InductionSession
+from sb3_nser.induction.settings import SessionSettings, check_types, string_tuple
 from sb3_nser.induction.worker import CallRunner
 from sb3_nser.logic import build_bank, scorer
 from sb3_nser.replay import LearnerLink, NSERReplayBuffer, Transitions
@@ -89,7 +84,8 @@ class PriorityCallback(BaseCallback):
             self._link.remove()
 
     def _progress(self) -> float:
-        return 1.0 - float(self.model._current_progress_remaining)
+        # SB3's own figure still holds the last call's value when training starts
+        return min(1.0, self.num_timesteps / max(1, int(self.model._total_timesteps)))
 
 
 class RuleInductionCallback(PriorityCallback):
@@ -196,12 +192,13 @@ class RuleInductionCallback(PriorityCallback):
         for form in self.settings.prompt_forms:
             if form not in FORMS:
                 raise ConfigurationError(f"prompt_forms={prompt_forms!r}: {form!r} is not one of {', '.join(FORMS)}.")
-        if policy is not None and not isinstance(policy, AdmissionPolicy):
-            raise ConfigurationError(f"policy={policy!r} must be an AdmissionPolicy (from sb3_nser.rules).")
-        if inducer is not None and not isinstance(inducer, RuleInducer):
-            raise ConfigurationError(
-                f"inducer={inducer!r} needs describe(), check(), propose() and a deadline; see RuleInducer."
-            )
+        check_types(
+            {"rules_file": rules_file, "save_rules": save_rules, "record": record, "replay_record": replay_record},
+            {"task": task, "run": run},
+            on_round,
+            inducer,
+            policy,
+        )
         if save_rules is not None and os.path.isdir(save_rules):
             raise ConfigurationError(f"save_rules={os.fspath(save_rules)!r} is a folder; name a file in it.")
         self.policy = policy or AdmissionPolicy(max_rules=as_int("max_rules", max_rules, 1))
@@ -223,6 +220,7 @@ class RuleInductionCallback(PriorityCallback):
         self._on_round = on_round
         self._warn = WarnOnce()
         self._session: InductionSession | None = None
+        self._beginnings = 0
 
     @property
     def session(self) -> InductionSession:
@@ -285,26 +283,30 @@ class RuleInductionCallback(PriorityCallback):
         vocabulary = vocabulary_for(buffer.observation_space, buffer.action_space, env_id, self._vocabulary_given)
         if self._task:
             vocabulary = dataclasses.replace(vocabulary, task=self._task)
-        fresh = self.num_timesteps == 0  # learn(reset_num_timesteps=True) begins a new run
-        state = None if fresh and self._session is not None else buffer.rule_state
-        if fresh and self._session is not None:
-            self.budget.reset()
-        if self._session is not None and not fresh:
-            book = self._session.book
-        elif state is not None:
-            book = RuleBook.from_dict(state["book"])
-            book.policy = self.policy
-            self.budget.restore(state["budget"])
-        else:
-            book = RuleBook(self.policy)
-        if self._rules_file is not None and (fresh or state is None):
+        # learn(reset_num_timesteps=True) begins a new run: spacing and limits start anew. The rules stay with the buffer, as
+        # the transitions do that they were learnt from.
+        fresh = self.num_timesteps == 0
+        saved = restore(buffer.rule_state, self.policy)
+        book = saved.book
+        self.budget.reset()
+        if not fresh:
+            self.budget.restore(saved.budget)
+        if self._rules_file is not None and (fresh or buffer.rule_state is None):
             load_rules(self._rules_file, book, vocabulary)
         if self.budget.max_calls == 0 and not len(book):
             warn_user("max_calls=0 and no rules_file with rules: there are no rules, and nobody will be asked for any.")
         run = self._run or env_id or vocabulary.name
-        writer = RecordWriter(self._record_path, run, fresh) if self._record_path is not None else None
-        calls = self._calls(run)
-        return InductionSession(vocabulary, book, self.budget, calls, self.inducer, self.settings, self._warn, writer)
+        self._beginnings += fresh
+        if self._replay_path is not None and self._beginnings > 1:
+            run = f"{run}#{self._beginnings}"  # as the record named the second run of one script
+        writer = None
+        if self._record_path is not None:
+            writer = RecordWriter(self._record_path, run if fresh else saved.run or run, fresh)
+        session = InductionSession(
+            vocabulary, book, self.budget, self._calls(run), self.inducer, self.settings, self._warn, writer
+        )
+        session.rehearse()
+        return session
 
     def _calls(self, run: str) -> CallRunner:
         if self._replay_path is not None:

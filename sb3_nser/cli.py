@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -42,6 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NSERError as error:
         print(f"sb3-nser: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # the reader of our output has gone (| head)
+        sys.stdout = open(os.devnull, "w")
+        return 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -43,6 +43,18 @@ class NSERWarning(UserWarning):
     """Something went wrong that does not stop training; raised once per cause."""
 
 
+def printable(text: object, limit: int = 400) -> str:
+    """
+    Text from outside (a model, a server, a file) made fit for terminals, logs and messages: one line, no control characters.
+
+    :param text: anything; its ``str`` is taken
+    :param limit: most characters
+    """
+    cut = str(text)[: 4 * limit]
+    line = " ".join("".join(c if c.isprintable() else " " for c in cut).split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
 _OURS = str(Path(__file__).parent)
 _BETWEEN = ("stable_baselines3", "sb3_contrib")
 
@@ -58,4 +70,4 @@ def warn_user(message: str) -> None:
         frame.f_code.co_filename.startswith(_OURS) or frame.f_globals.get("__name__", "").split(".")[0] in _BETWEEN
     ):
         frame = frame.f_back
-    warnings.warn_explicit(message, NSERWarning, frame.f_code.co_filename, frame.f_lineno)
+    warnings.warn_explicit(printable(message, 1000), NSERWarning, frame.f_code.co_filename, frame.f_lineno)

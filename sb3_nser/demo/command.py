@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import shlex
 import shutil
 import sys
@@ -69,15 +70,16 @@ def run_demo(args: argparse.Namespace) -> int:
     _check_record(args.replay_record, args.out, tasks)
     console = Console()
     out: Path = args.out
-    _prepare(out)
     started = time.perf_counter()
     if args.replay_record is not None:
+        _prepare(out)
         results = [_train(task, args, out, console, {"replay_record": args.replay_record}) for task in tasks]
     else:
         with ModelServer(
             args.llm, args.host, lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True)
         ) as server:
             settings = {"llm": server.model, "host": server.host}
+            _prepare(out)  # only now: an earlier run's results are not given up for a model that is not there
             results = [_train(task, args, out, console, settings) for task in tasks]
     draw_curves(results, out / "learning_curve.png")
     print_table(console, results)
@@ -121,11 +123,25 @@ def _prepare(out: Path) -> None:
         if out.exists():
             if any(out.iterdir()) and not marker.exists():
                 raise ConfigurationError(f"--out {out} holds other files; name an empty or new folder.")
+            if marker.exists() and _runs(marker.read_text()):
+                raise ConfigurationError(f"another demo is writing into --out {out}; name another folder.")
             shutil.rmtree(out)
         out.mkdir(parents=True)
-        marker.touch()
+        marker.write_text(str(os.getpid()))
     except OSError as error:
-        raise ConfigurationError(f"--out {out} cannot be used as a folder ({error.strerror}); name another.") from None
+        reason = error.strerror or error
+        raise ConfigurationError(f"--out {out} cannot be used as a folder ({reason}); name another.") from None
+
+
+def _runs(pid: str) -> bool:
+    """:return: True if a process of that number, not this one, is alive"""
+    if not pid.isdigit() or int(pid) == os.getpid() or os.name != "posix":
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except OSError:
+        return False
+    return True
 
 
 def _train(task: DemoTask, args: argparse.Namespace, out: Path, console: Console, settings: dict[str, Any]) -> TaskResult:

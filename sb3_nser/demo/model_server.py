@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 
 from sb3_nser.errors import LLMUnavailableError
-from sb3_nser.induction.ollama import bounded_client
+from sb3_nser.induction.ollama import OllamaInducer
+from sb3_nser.induction.transport import bounded_client
 
 EMBEDDED_MODEL = "qwen2.5-coder:0.5b"
 PREFERRED = ("qwen3:4b", "qwen3:8b", "qwen3:1.7b", "qwen2.5-coder:1.5b", EMBEDDED_MODEL)
@@ -43,7 +44,8 @@ class ModelServer(AbstractContextManager["ModelServer"]):
 
     def _choose(self, host: str, models: list[str]) -> str:
         if self._wanted:
-            return self._wanted  # the callback checks it and knows what to say
+            OllamaInducer(self._wanted, host).check()  # knows what to say if the model is missing
+            return self._wanted
         chat = [name for name in models if "embed" not in name]
         for name in (*PREFERRED, *chat):
             if name in models:

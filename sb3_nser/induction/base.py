@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from sb3_nser.errors import printable
 from sb3_nser.rules import Rule
 
 
@@ -67,8 +68,8 @@ class InductionFailure(Exception):
     """
 
     def __init__(self, cause: str, message: str, seconds: float = 0.0) -> None:
-        super().__init__(message)
-        self.cause, self.message, self.seconds = cause, message, seconds
+        super().__init__(printable(message))
+        self.cause, self.message, self.seconds = cause, printable(message), seconds
 
 
 @dataclass(frozen=True)

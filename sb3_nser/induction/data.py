@@ -56,6 +56,13 @@ def returns_to_go(rewards: np.ndarray, gamma: float, truncated: bool) -> np.ndar
     return discounted_returns(rewards, gamma, beyond)
 
 
+def no_experience(vocabulary: Vocabulary) -> Experience:
+    """:return: columns without rows"""
+    columns = {feature.name: np.zeros(0, np.float32) for feature in vocabulary.features}
+    shape = (0, len(vocabulary.actions.names)) if vocabulary.actions.continuous else (0,)
+    return Experience(columns, np.zeros(shape), np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
+
+
 def collect(source: EpisodeSource, vocabulary: Vocabulary, gamma: float, max_transitions: int) -> Experience:
     """
     :param source: the replay buffer
@@ -64,12 +71,13 @@ def collect(source: EpisodeSource, vocabulary: Vocabulary, gamma: float, max_tra
     :param max_transitions: most transitions, newest episodes first, at least one episode if there is one
     :return: episodes in the order in which they happened; empty columns if no episode is complete
     """
-    episodes = source.complete_episodes(max_transitions)[::-1]
+    episodes = [
+        episode
+        for episode in source.complete_episodes(max_transitions)[::-1]
+        if np.isfinite(source.transitions(episode.indices).rewards).all()  # a NaN reward says nothing about any rule
+    ]
     if not episodes:
-        nothing = np.zeros(0)
-        columns = {feature.name: np.zeros(0, np.float32) for feature in vocabulary.features}
-        shape = (0, len(vocabulary.actions.names)) if vocabulary.actions.continuous else (0,)
-        return Experience(columns, np.zeros(shape), nothing, nothing, np.zeros(0, np.int64))
+        return no_experience(vocabulary)
     lengths = np.array([len(episode.indices) for episode in episodes])
     rows = source.transitions(np.concatenate([episode.indices for episode in episodes]))
     columns = {name: column.numpy() for name, column in vocabulary.evaluate(rows.observations, rows.next_observations).items()}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -14,74 +12,15 @@ import ollama
 from pydantic import ValidationError
 
 from sb3_nser.arguments import as_int, as_number, closest
-from sb3_nser.errors import ConfigurationError, LLMUnavailableError
+from sb3_nser.errors import ConfigurationError, LLMUnavailableError, printable
 from sb3_nser.induction.base import InductionFailure, InductionReply, InductionRequest
+from sb3_nser.induction.transport import Overrun, bounded_client
 from sb3_nser.local.catalogue import CATALOGUE
 from sb3_nser.rules.schema import MAX_REPLY_CHARACTERS
 
-MAX_BODY_BYTES = 4 * 1024 * 1024
-"""Most bytes of one HTTP answer: a stream wraps every token in some 200 bytes of JSON."""
 CHECK_SECONDS = 10.0
 CHARACTERS_PER_TOKEN = 3.0
 """Lower bound for English with JSON and names; used to keep a prompt inside the context window."""
-
-
-class _Overrun(Exception):
-    """Raised inside the transport when the call's deadline or size limit is reached."""
-
-
-class _Limits:
-    def __init__(self, until: float) -> None:
-        self.until = until
-        self.bytes_left = MAX_BODY_BYTES
-
-
-class _BoundedStream(httpx.SyncByteStream):
-    """A response body that ends with the call's total deadline, however slowly the bytes trickle."""
-
-    def __init__(self, stream: httpx.SyncByteStream, limits: _Limits) -> None:
-        self._stream, self._limits = stream, limits
-
-    def __iter__(self) -> Iterator[bytes]:
-        for chunk in self._stream:
-            self._limits.bytes_left -= len(chunk)
-            if self._limits.bytes_left < 0:
-                raise _Overrun("size")
-            if time.monotonic() > self._limits.until:
-                raise _Overrun("deadline")
-            yield chunk
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-class _BoundedTransport(httpx.HTTPTransport):
-    def __init__(self, limits: _Limits, proxy: str | None) -> None:
-        super().__init__(proxy=proxy)
-        self._limits = limits
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        response = super().handle_request(request)
-        if isinstance(response.stream, httpx.SyncByteStream):
-            response.stream = _BoundedStream(response.stream, self._limits)
-        return response
-
-
-def bounded_client(host: str, seconds: float, until: float | None = None) -> ollama.Client:
-    """
-    The official client with a deadline on the whole of each call, and a limit on the size of an answer.
-
-    :param host: address of the server; a proxy from the environment is used, except for addresses on this machine
-    :param seconds: time-out of each gap between bytes, and of the call if ``until`` is None
-    :param until: end of the call, on the clock of ``time.monotonic``
-    """
-    limits = _Limits(time.monotonic() + seconds if until is None else until)
-    url = httpx.URL(host if "://" in host else f"http://{host}")
-    local = url.host in ("localhost", "127.0.0.1", "::1", "0.0.0.0")
-    proxy = None if local or urllib.request.proxy_bypass(url.host) else urllib.request.getproxies().get(url.scheme)
-    timeout = httpx.Timeout(seconds, connect=min(seconds, 10.0))
-    # trust_env off: a proxy taken from the environment by the client itself would go past the bounded transport
-    return ollama.Client(host=host, timeout=timeout, transport=_BoundedTransport(limits, proxy), trust_env=False)
 
 
 class OllamaInducer:
@@ -169,7 +108,7 @@ class OllamaInducer:
                 f"no Ollama server answers at {self.host}: start one with `ollama serve` (or `sb3-nser serve`), or set host= "
                 "or OLLAMA_HOST to where it runs; require_llm=False trains without one."
             ) from None
-        except (_Overrun, httpx.TimeoutException):
+        except (Overrun, httpx.TimeoutException):
             return f"{self.host} did not list its models within {CHECK_SECONDS:.0f} s; rules will be asked for all the same."
         except Exception as error:
             raise LLMUnavailableError(
@@ -177,7 +116,7 @@ class OllamaInducer:
             ) from None
         name = self.model if ":" in self.model.rsplit("/", 1)[-1] else f"{self.model}:latest"
         if name not in models:
-            known = ", ".join(sorted(models)) or "none"
+            known = printable(", ".join(sorted(models)) or "none")
             embedded = f" (or `sb3-nser serve --model {name}`)" if name in CATALOGUE else ""
             hint = closest(self.model, models)
             raise LLMUnavailableError(
@@ -213,7 +152,7 @@ class OllamaInducer:
         for _ in range(3):
             remaining = until - time.monotonic()
             if remaining <= 0:
-                raise _Overrun("deadline")
+                raise Overrun("deadline")
             text, last = self._stream(messages, request, remaining, until)
             if text or last.get("done_reason") != "load":
                 break
@@ -264,7 +203,7 @@ class OllamaInducer:
                 content = part.message.content or ""
                 size += len(content)
                 if size > MAX_REPLY_CHARACTERS:
-                    raise _Overrun("size")
+                    raise Overrun("size")
                 parts.append(content)
                 if part.done:
                     last = part.model_dump(include={"done_reason", "prompt_eval_count", "eval_count"})
@@ -274,8 +213,10 @@ class OllamaInducer:
 
     def _explain(self, error: BaseException, seconds: float) -> InductionFailure:
         where, words = self.describe(), _words(error)
-        if isinstance(error, _Overrun | httpx.TimeoutException):
-            if isinstance(error, _Overrun) and str(error) == "size":
+        if isinstance(error, Overrun | httpx.TimeoutException):
+            if str(error) == "encoding":
+                return InductionFailure("server", f"{where}: the answer is compressed, which was not asked for.", seconds)
+            if isinstance(error, Overrun) and str(error) == "size":
                 return InductionFailure(
                     "reply", f"{where}: the reply is larger than {MAX_REPLY_CHARACTERS} characters.", seconds
                 )
@@ -293,7 +234,7 @@ class OllamaInducer:
         return InductionFailure("internal", f"{where}: unexpected {words}.", seconds)
 
     def _explain_status(self, error: ollama.ResponseError) -> tuple[str, str]:
-        where, text, status = self.describe(), " ".join(str(error.error).split())[:200], error.status_code
+        where, text, status = self.describe(), printable(error.error, 200), error.status_code
         lower = text.lower()
         if status == 404 and "model" in lower:
             return "model", f"{where}: the model is gone ({text}); get it with `ollama pull {self.model}`."
@@ -305,5 +246,5 @@ class OllamaInducer:
 
 
 def _words(error: BaseException) -> str:
-    first = " ".join(str(error).split())[:120]
+    first = printable(error, 120)
     return f"{type(error).__name__}{': ' + first if first else ''}"

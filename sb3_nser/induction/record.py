@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import IO
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -65,18 +66,20 @@ class RecordWriter:
 
     def __init__(self, path: str | os.PathLike[str], run: str, fresh: bool = True) -> None:
         self.path, self.run = Path(path), run
-        if fresh and self.path.exists():
-            taken = {entry.run for entry in read_record(self.path, argument="record")}
-            number = 2
-            while self.run in taken:
-                self.run, number = f"{run}#{number}", number + 1
+        self._broken = False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8"):
-                pass
+            with self.path.open("a", encoding="ascii") as file:
+                _lock(file)  # two processes that start together must not take one name
+                if fresh:
+                    taken = {entry.run for entry in read_record(self.path, argument="record", reservations=True)}
+                    number = 2
+                    while self.run in taken:
+                        self.run, number = f"{run}#{number}", number + 1
+                    file.write(_line(_reservation(self.run)))
         except OSError as error:
-            raise RecordError(f"record={str(path)!r} cannot be written ({error.strerror}); choose another file.") from None
-        self._broken = False
+            reason = error.strerror or error
+            raise RecordError(f"record={str(path)!r} cannot be written ({reason}); choose another file.") from None
 
     def write(self, request: InductionRequest, outcome: Outcome | None, step: int | None, verdicts: dict[str, str]) -> None:
         """
@@ -118,19 +121,43 @@ class RecordWriter:
                 }
             )
         try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(entry.model_dump_json() + "\n")
+            with self.path.open("a", encoding="ascii") as file:
+                file.write(_line(entry))
         except OSError as error:
             if not self._broken:
                 self._broken = True
                 warn_user(f"the induction record {self.path} cannot be written: {error}")
 
 
-def read_record(path: str | os.PathLike[str], run: str | None = None, argument: str = "replay_record") -> list[RecordEntry]:
+BEGINNING = -1
+"""Number of the line that reserves a run's name; no call."""
+
+
+def _reservation(run: str) -> RecordEntry:
+    return RecordEntry(run=run, number=BEGINNING, request_step=0, applied_step=None, form="", prompt_sha256="")
+
+
+def _line(entry: RecordEntry) -> str:
+    """ASCII only: some characters that JSON allows as they are end a line elsewhere."""
+    return json.dumps(entry.model_dump(), ensure_ascii=True) + "\n"
+
+
+def _lock(file: IO[str]) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows: names of runs that start at one instant may coincide
+        return
+    fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def read_record(
+    path: str | os.PathLike[str], run: str | None = None, argument: str = "replay_record", reservations: bool = False
+) -> list[RecordEntry]:
     """
     :param path: a file that ``RecordWriter`` wrote
     :param run: keep only this run's entries
     :param argument: name of the argument that gave the path, for messages
+    :param reservations: also return the lines that only reserve a run's name
     :return: the entries in file order
     :raises RecordError: if the file is missing, too large, or a line is not an entry
     """
@@ -143,7 +170,7 @@ def read_record(path: str | os.PathLike[str], run: str | None = None, argument: 
         raise RecordError(f"{argument}={str(path)!r} has {size} bytes, more than {MAX_RECORD_BYTES}.")
     entries: list[RecordEntry] = []
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"{argument}={str(path)!r} cannot be read ({error}); give a file of an earlier run.") from None
     for number, line in enumerate(lines, start=1):
@@ -159,7 +186,8 @@ def read_record(path: str | os.PathLike[str], run: str | None = None, argument: 
             ) from None
         if entry.format != FORMAT:
             raise RecordError(f"{path}, line {number}: format {entry.format} is not {FORMAT}; made by another version.")
-        entries.append(entry)
+        if reservations or entry.number != BEGINNING:
+            entries.append(entry)
     if run is None:
         return entries
     runs = sorted({entry.run for entry in entries})

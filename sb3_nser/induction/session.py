@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch as th
@@ -15,13 +13,14 @@ import torch as th
 from sb3_nser.errors import ConfigurationError, InductionError
 from sb3_nser.induction.base import InductionFailure, InductionRequest, Outcome, RuleInducer
 from sb3_nser.induction.budget import CallBudget, WarnOnce
-from sb3_nser.induction.data import EpisodeSource, collect
+from sb3_nser.induction.data import EpisodeSource, collect, no_experience
 from sb3_nser.induction.episodes import Experience
 from sb3_nser.induction.prompts import PromptSettings, build_messages, conditions_for, forms_for
 from sb3_nser.induction.record import RecordWriter
+from sb3_nser.induction.settings import SessionSettings
 from sb3_nser.induction.worker import CallRunner
 from sb3_nser.logic import Dataset, judge
-from sb3_nser.rules import Entry, RuleBook, moved_rule, problems
+from sb3_nser.rules import Entry, RuleBook, moved_rule
 from sb3_nser.rules.evidence import describe_lift, percent
 from sb3_nser.rules.schema import parse_reply, reply_schema
 from sb3_nser.vocabulary import Vocabulary
@@ -60,18 +59,6 @@ class InductionRound:
         return [*out, f"in force now: {len(self.active)}", *(f"  {line}" for line in self.active)]
 
 
-@dataclass(frozen=True)
-class SessionSettings:
-    """Validated settings of a session; the meanings are those of ``RuleInductionCallback``."""
-
-    rules_per_call: int
-    hints: tuple[str, ...]
-    prompt_forms: tuple[str, ...]
-    max_transitions: int
-    seed: int
-    strict: bool
-
-
 class InductionSession:
     """
     :param vocabulary: the names rules speak in
@@ -106,8 +93,19 @@ class InductionSession:
         return self._calls.busy
 
     def state(self) -> dict[str, Any]:
-        """:return: rule book and budget as plain JSON, to be saved with the replay buffer"""
-        return {"book": self.book.to_dict(), "budget": self.budget.state()}
+        """:return: rule book, budget and name in the record as plain JSON, to be saved with the replay buffer"""
+        run = self._writer.run if self._writer is not None else None
+        return {"book": self.book.to_dict(), "budget": self.budget.state(), "run": run}
+
+    def rehearse(self) -> None:
+        """
+        Build the prompts of an empty experience, so that what cannot fit is known before training.
+
+        :raises ConfigurationError: if task and names alone do not fit into the context window
+        """
+        nothing = no_experience(self.vocabulary)
+        for form in self._settings.prompt_forms or forms_for(self.vocabulary):
+            self._messages(nothing, form, 0)
 
     def turn(self, source: EpisodeSource, step: int, gamma: float) -> bool:
         """
@@ -134,13 +132,22 @@ class InductionSession:
         number = self.budget.calls
         forms = settings.prompt_forms or forms_for(self.vocabulary)
         form = forms[number % len(forms)]
-        budget = int(getattr(self._inducer, "prompt_budget", DEFAULT_PROMPT_BUDGET))
-        prompt = PromptSettings(budget, settings.rules_per_call, settings.hints, number)
-        messages = build_messages(self.vocabulary, experience, self.book.feedback_lines(limit=12), form, prompt)
+        try:
+            messages, prompt = self._messages(experience, form, number)
+        except ConfigurationError as error:  # fitted when training began, but other features are shown now
+            self.budget.asked(step)
+            self._failed(InductionFailure("context", str(error)))
+            return
         ready_made = conditions_for(self.vocabulary, experience, form, prompt)
         schema = reply_schema(self.vocabulary, settings.rules_per_call, conditions=ready_made)
         self.budget.asked(step)
         self._calls.submit(InductionRequest(number, step, messages, schema, settings.rules_per_call, form))
+
+    def _messages(self, experience: Experience, form: str, number: int) -> tuple[tuple[dict[str, str], ...], PromptSettings]:
+        budget = int(getattr(self._inducer, "prompt_budget", DEFAULT_PROMPT_BUDGET))
+        prompt = PromptSettings(budget, self._settings.rules_per_call, self._settings.hints, number)
+        feedback = self.book.feedback_lines(limit=12)
+        return build_messages(self.vocabulary, experience, feedback, form, prompt), prompt
 
     def pick_up(self, source: EpisodeSource, step: int, gamma: float, wait: bool) -> InductionRound | None:
         """
@@ -241,55 +248,6 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         th.set_num_threads(threads)
-
-
-def load_rules(file: str | os.PathLike[str], book: RuleBook, vocabulary: Vocabulary) -> None:
-    """
-    Take the rules of a YAML file, perhaps edited by a person, into a book.
-
-    :param file: as ``RuleBook.to_yaml`` writes it
-    :param book: gets the entries; one with the same key is replaced
-    :param vocabulary: the names the rules must use
-    :raises ConfigurationError: if the file cannot be read, or a rule speaks of things the vocabulary does not know
-    """
-    try:
-        text = Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigurationError(f"rules_file={str(file)!r} cannot be read ({reason}); give a YAML file of rules.") from None
-    try:
-        loaded = RuleBook.from_yaml(text, book.policy)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"rules_file={str(file)!r}: {error}") from None
-    for entry in loaded.entries:
-        wrong = problems(entry.rule, vocabulary)
-        if wrong and entry.status != "invalid":
-            raise ConfigurationError(f"rules_file={str(file)!r}, rule '{entry.rule}': {' '.join(wrong)}")
-        book.adopt(entry)
-
-
-def save_rules(file: str | os.PathLike[str], book: RuleBook, warn: WarnOnce) -> None:
-    """Write the book as YAML; a reader never sees half a file; trouble is warned about once."""
-    path = Path(file)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(path.name + ".tmp")
-        draft.write_text(book.to_yaml(), encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        warn("save_rules", f"save_rules={str(path)!r} cannot be written: {error}")
-
-
-def string_tuple(name: str, value: str | Sequence[str] | None) -> tuple[str, ...]:
-    """
-    :return: a string as one item, a list as it is, None as nothing
-    :raises ConfigurationError: if an item is not a string
-    """
-    items = () if value is None else (value,) if isinstance(value, str) else tuple(value)
-    for item in items:
-        if not isinstance(item, str):
-            raise ConfigurationError(f"{name}={value!r} must be a string or a list of strings.")
-    return items
 
 
 def _verdict(entry: Entry) -> str:

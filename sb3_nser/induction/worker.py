@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import threading
 import time
 from typing import Protocol
 
-from sb3_nser.induction.base import InductionFailure, InductionRequest, Outcome, RuleInducer
+from sb3_nser.induction.base import InductionFailure, InductionReply, InductionRequest, Outcome, RuleInducer
+from sb3_nser.rules import Rule
 
 GRACE = 5.0
 """Seconds beyond the inducer's deadline after which the worker stops believing in it."""
@@ -99,9 +102,28 @@ class BackgroundCalls:
 def _run(inducer: RuleInducer, request: InductionRequest, box: list[Outcome]) -> None:
     started = time.monotonic()
     try:
-        box.append(Outcome(request, reply=inducer.propose(request)))
+        box.append(Outcome(request, reply=_checked(inducer.propose(request))))
     except InductionFailure as failure:
         box.append(Outcome(request, failure=failure, original=failure.__cause__))
     except BaseException as error:
-        message = f"{inducer.describe()}: unexpected {type(error).__name__}: {error}"
+        message = f"{type(inducer).__name__}: unexpected {type(error).__name__}: {error}"
         box.append(Outcome(request, failure=InductionFailure("internal", message, time.monotonic() - started), original=error))
+
+
+def _checked(reply: object) -> InductionReply:
+    """
+    What an inducer, perhaps a user's own, has returned, with text that any file can hold.
+
+    :raises TypeError: if it is not a reply, or a field has another type than documented
+    """
+    if not isinstance(reply, InductionReply):
+        raise TypeError(f"propose() returned {type(reply).__name__}, not an InductionReply")
+    numbers = (reply.seconds, reply.prompt_tokens, reply.reply_tokens)
+    rules = () if reply.rules is None else reply.rules
+    texts = (reply.text, reply.model, reply.digest, *reply.notes)
+    if not all(isinstance(text, str) for text in texts) or not all(isinstance(rule, Rule) for rule in rules):
+        raise TypeError("propose() returned a reply whose texts are not str, or whose rules are not Rule objects")
+    if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
+        raise TypeError("propose() returned a reply whose seconds or tokens are not finite numbers")
+    # half of a surrogate pair is no text: no file and no terminal takes it
+    return dataclasses.replace(reply, text=reply.text.encode("utf-8", "replace").decode("utf-8"))

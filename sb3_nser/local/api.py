@@ -164,7 +164,7 @@ def parse_options(value: object) -> Options:
 
     :param value: The ``options`` object or None
     :return: Options with defaults filled in
-    :raises ApiError: 500 for a wrong type (Ollama's status), 400 for a context size below 1
+    :raises ApiError: 500 for a wrong type (Ollama's status), 400 for a context size below 2
     """
     if value is None:
         return Options()
@@ -172,8 +172,8 @@ def parse_options(value: object) -> Options:
         raise ApiError(400, "options must be an object")
     known = {key: _option(key, given) for key, given in value.items() if key in _KINDS and given is not None}
     options = Options(**{key: given for key, given in known.items() if key in Options.__dataclass_fields__})
-    if options.num_ctx < 1:
-        raise ApiError(400, f'option "num_ctx" must be at least 1, got {options.num_ctx}')
+    if options.num_ctx < 2:  # the runtime aborts its process with 1
+        raise ApiError(400, f'option "num_ctx" must be at least 2, got {options.num_ctx}')
     return options
 
 

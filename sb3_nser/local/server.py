@@ -53,6 +53,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def _host_of_origin(origin: str) -> str:
+    try:
+        return urlsplit(origin).hostname or ""
+    except ValueError:  # no address at all
+        return ""
+
+
 def _host_of(netloc: str) -> str:
     try:
         return urlsplit(f"//{netloc}").hostname or ""
@@ -189,7 +196,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             raise ApiError(411, "the request must carry a Content-Length")
         given = self.headers.get("Content-Length", "0").strip()
-        if not (given.isascii() and given.isdigit()):
+        if not (given.isascii() and given.isdigit() and len(given) <= 18):
             self.close_connection = True
             raise ApiError(400, f"invalid Content-Length {given!r}")
         if int(given) > MAX_BODY:
@@ -211,7 +218,7 @@ class Handler(BaseHTTPRequestHandler):
         host, origin = self.headers.get("Host"), self.headers.get("Origin")
         if host is not None and not is_loopback(_host_of(host)):
             raise ApiError(403, f"the Host header names {host!r}, but this server is for this machine only")
-        if origin is not None and not is_loopback(urlsplit(origin).hostname or ""):
+        if origin is not None and not is_loopback(_host_of_origin(origin)):
             raise ApiError(403, f"requests from pages of {origin!r} are not served")
 
     def _route(self, method: str, path: str, body: bytes) -> None:

@@ -81,7 +81,7 @@ def load_yaml(text: str) -> list[Entry]:
         raise ConfigurationError(f"a rules file may have at most {MAX_YAML} characters, got {len(text)}.")
     try:
         data = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError, OverflowError) as error:
         raise ConfigurationError(f"the rules file is not valid YAML: {' '.join(str(error).split())}") from error
     if data is None:
         return []
@@ -161,7 +161,10 @@ def _from_yaml(item: typing.Any, number: int) -> Entry:
     rest = {key: item[key] for key in ("status", "confidence", "reason", "on_prior", "first_step", "times_proposed", "misses")
             if key in item}  # fmt: skip
     rest["evidence"], rest["fitted"] = item.get("measured"), item.get("fitted")
-    rest["history"] = [str(line).split() for line in item.get("history") or []]
+    lines = item.get("history") or []
+    if not isinstance(lines, list):
+        raise ConfigurationError(f"{where}: history must be a list of a step and a verdict each.")
+    rest["history"] = [str(line).split() for line in lines]
     try:
         return _entry(rule, rest)
     except ConfigurationError as error:
@@ -189,7 +192,7 @@ def _entry(rule: Rule, data: Mapping[str, typing.Any]) -> Entry:
         raise ConfigurationError(f"confidence={values['confidence']!r} must lie between 0 and 1.")
     try:
         past = tuple((int(step), str(verdict)) for step, verdict in history)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         past = ((0, ""),)
     if any(verdict not in VERDICTS for _, verdict in past):
         raise ConfigurationError("history must be a list of a step and a verdict each.")

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sb3_nser.errors import ConfigurationError
+from sb3_nser.errors import ConfigurationError, printable
 from sb3_nser.rules.check import problems
 from sb3_nser.rules.model import Head, Literal, Rule, format_number
 from sb3_nser.rules.text import parse_literal
@@ -220,9 +220,9 @@ def parse_reply(text: str, vocabulary: Vocabulary, max_rules: int = 16, source: 
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"])
-            refused.append(f"rule {number}: {where + ': ' if where else ''}{first['msg']}")
+            refused.append(printable(f"rule {number}: {where + ': ' if where else ''}{first['msg']}", 200))
         except ConfigurationError as error:
-            refused.append(f"rule {number}: {error}")
+            refused.append(printable(f"rule {number}: {error}", 300))
     return ParsedReply(tuple(rules), tuple(refused), tuple(notes.lines))
 
 

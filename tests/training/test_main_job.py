@@ -22,71 +22,10 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fake_ollama import GOOD, FakeOllama, sleep_until
-from sb3_nser import NSERError, NSERReplayBuffer, NSERWarning, PriorityCallback, RuleInductionCallback
+from sb3_nser import NSERError, NSERWarning, PriorityCallback, RuleInductionCallback
 from sb3_nser.errors import ConfigurationError, InductionError, LLMUnavailableError, UnsupportedError
-from sb3_nser.induction import InductionReply, InductionRequest
-
-
-def reply(*rules: dict[str, Any]) -> str:
-    return json.dumps({"rules": list(rules)})
-
-
-def threshold_rule(feature: str, op: str, value: float, action: str) -> dict[str, Any]:
-    return {
-        "thresholds": [{"feature": feature, "op": op, "value": value}],
-        "action": action,
-        "confidence": 0.7,
-        "why": "because",
-    }
-
-
-CARTPOLE = reply(
-    threshold_rule("pole_angular_velocity", ">", 0.1, "push_right"),
-    threshold_rule("pole_angular_velocity", "<", -0.1, "push_left"),
-    threshold_rule("pole_angular_velocity", ">", 0.1, "push_left"),  # wrong
-)
-
-
-class Scripted:
-    """Answers from a list, at once: an inducer as a user might write one."""
-
-    deadline = 5.0
-
-    def __init__(self, *answers: str) -> None:
-        self.answers, self.requests = answers, []
-
-    def describe(self) -> str:
-        return "a script"
-
-    def check(self) -> str | None:
-        return None
-
-    def propose(self, request: InductionRequest) -> InductionReply:
-        self.requests.append(request)
-        return InductionReply(
-            self.answers[min(request.number, len(self.answers) - 1)], "script", prompt_tokens=10, reply_tokens=5
-        )
-
-
-def dqn(env: Any = "CartPole-v1", algorithm: Any = DQN, **settings: Any) -> Any:
-    return algorithm(
-        "MlpPolicy",
-        env,
-        **{
-            "replay_buffer_class": NSERReplayBuffer,
-            "learning_starts": 100,
-            **({} if algorithm is SAC else {"exploration_fraction": 1.0}),
-            "buffer_size": 5_000,
-            "seed": 0,
-            "device": "cpu",
-            "policy_kwargs": {"net_arch": [16]},
-            **settings,
-        },
-    )
-
-
-def fingerprint(model: Any) -> np.ndarray:
-    return np.concatenate([tensor.detach().numpy().ravel() for tensor in model.policy.parameters()])
+from sb3_nser.induction import InductionReply, InductionRequest, read_record
+from scripted import CARTPOLE, Scripted, dqn, fingerprint, reply, threshold_rule
 
 
 def test_right_rules_weigh_on_replay_and_wrong_ones_do_not() -> None:
@@ -148,8 +87,8 @@ def test_replayed_record_reproduces_the_run_without_a_model(tmp_path: Path, bloc
         runs.append((fingerprint(model), rules.read_text(), callback.budget.state()["calls"]))
     assert np.array_equal(runs[0][0], runs[1][0])
     assert runs[0][1:] == runs[1][1:]
-    entries = [json.loads(line) for line in record.read_text().splitlines()]
-    assert entries[0]["run"] == "CartPole-v1" and entries[0]["verdicts"] and entries[0]["messages"]
+    entries = read_record(record)
+    assert entries[0].run == "CartPole-v1" and entries[0].verdicts and entries[0].messages
 
 
 def test_record_that_belongs_to_another_run_is_named(tmp_path: Path) -> None:
@@ -165,8 +104,7 @@ def test_two_runs_in_one_record_do_not_mix(tmp_path: Path) -> None:
     record = tmp_path / "induction.jsonl"
     for _ in range(2):
         dqn().learn(500, callback=RuleInductionCallback(inducer=Scripted(CARTPOLE), every=200, blocking=True, record=record))
-    runs = [json.loads(line)["run"] for line in record.read_text().splitlines()]
-    assert sorted(set(runs)) == ["CartPole-v1", "CartPole-v1#2"]
+    assert {entry.run for entry in read_record(record)} == {"CartPole-v1", "CartPole-v1#2"}
 
 
 @pytest.mark.parametrize("optimize_memory_usage", [False, True])

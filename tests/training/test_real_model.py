@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from stable_baselines3 import DQN
 
 from sb3_nser import NSERReplayBuffer, RuleInductionCallback
+from sb3_nser.induction import read_record
 from sb3_nser.rules import problems
 
 pytestmark = pytest.mark.llm
@@ -40,9 +40,9 @@ def test_a_real_model_proposes_valid_rules_that_are_judged_and_recorded(ollama_h
     for entry in callback.book.entries:
         assert problems(entry.rule, callback.vocabulary) == []
         assert entry.evidence is not None  # the data have judged it
-    entries = [json.loads(line) for line in record.read_text().splitlines()]
-    assert [entry["request_step"] for entry in entries] == [1_500, 3_000]
-    assert all(entry["digest"] and entry["reply_tokens"] > 10 and entry["seconds"] > 0 for entry in entries)
+    entries = read_record(record)
+    assert [entry.request_step for entry in entries] == [1_500, 3_000]
+    assert all(entry.digest and entry.reply_tokens > 10 and entry.seconds > 0 for entry in entries)
     assert str(callback.book.entries[0].rule) in (tmp_path / "rules.yaml").read_text()
 
 
