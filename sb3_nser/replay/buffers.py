@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_nser.errors import UnsupportedError
 from sb3_nser.replay.mixin import PriorityMixin
+from sb3_nser.replay.n_step import discounted, steps_taken
 from sb3_nser.replay.options import PriorityOptions, refuse_unknown
 from sb3_nser.replay.priorities import parse_integer
 from sb3_nser.replay.records import IntArray
@@ -54,6 +56,10 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
         (``S_t ← max(S_t, ψ S_{t+1})`` within an episode), 0 switches it off
     :param epsilon: 0 or more, added to ``|δ|``; higher lets rows with no error be drawn more often; with 0 they are drawn
         by the floor alone
+    :param n_steps: 1 or more; rewards that one transition sums up before the value that follows (SB3's own ``n_steps`` never
+        reaches a buffer of another class); higher carries rewards back faster, at the price of more variance and of
+        steps by older policies. Not with ``optimize_memory_usage``
+    :param gamma: discount of these sums, 0 to 1; give the model's own. Without effect for ``n_steps=1``
     :param seed: of the buffer's own random stream; ``None`` derives it from NumPy's global state (which SB3's ``seed``
         sets) without advancing that
     :raises ConfigurationError: naming an argument that is unknown, of the wrong type or out of range
@@ -79,6 +85,8 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
         uniform_fraction: float | str = 0.05,
         trace_decay: float | str = 0.8,
         epsilon: float | str = 1e-2,
+        n_steps: int | str = 1,
+        gamma: float | str = 0.99,
         seed: int | str | None = None,
         **unknown: Any,
     ) -> None:
@@ -93,12 +101,18 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
             uniform_fraction=uniform_fraction,
             trace_decay=trace_decay,
             epsilon=epsilon,
+            n_steps=n_steps,
+            gamma=gamma,
             seed=seed,
         )
         if isinstance(observation_space, spaces.Dict | spaces.Tuple):
             raise UnsupportedError(
                 f"NSERReplayBuffer cannot hold {type(observation_space).__name__} observations; wrap the environment with "
                 "gymnasium.wrappers.FlattenObservation and use MlpPolicy"
+            )
+        if options.n_steps > 1 and optimize_memory_usage:
+            raise UnsupportedError(
+                f"n_steps={n_steps!r} does not work with optimize_memory_usage=True (as in SB3); leave one of them out"
             )
         super().__init__(
             parse_integer("buffer_size", buffer_size, 1),
@@ -111,17 +125,40 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
         )
         self._init_priorities(options)
 
-    def _gather(self, rows: IntArray, envs: IntArray, env: VecNormalize | None) -> ReplayBufferSamples:
+    def _gather(self, rows: IntArray, envs: IntArray, env: VecNormalize | None) -> Any:
         # what SB3's _get_samples does, for given pairs of row and environment (it draws the environment at random)
-        raw = self.transitions(rows * self.n_envs + envs)
-        arrays: tuple[Any, ...] = (
-            self._normalize_obs(raw.observations, env),
-            raw.actions,
-            self._normalize_obs(raw.next_observations, env),
-            (raw.dones * (1 - raw.timeouts)).reshape(-1, 1),
-            self._normalize_reward(raw.rewards.reshape(-1, 1), env),
+        indices = rows * self.n_envs + envs
+        if self.n_steps == 1:
+            raw = self.transitions(indices)
+            rewards = self._normalize_reward(raw.rewards.reshape(-1, 1), env)
+            dones = raw.dones * (1 - raw.timeouts)
+            following: tuple[Any, ...] = (raw.next_observations, dones.reshape(-1, 1), rewards)
+            observations, actions = raw.observations, raw.actions
+        else:
+            observations, actions = self._take_each(self.observations, indices), self._take(self.actions, indices)
+            following = self._n_steps_on(indices, env)
+        arrays = (
+            self._normalize_obs(observations, env),
+            actions,
+            self._normalize_obs(following[0], env),
+            *following[1:],
         )
-        return ReplayBufferSamples(*(self.to_torch(array) for array in arrays))
+        batch = DictReplayBufferSamples if isinstance(observations, dict) else ReplayBufferSamples
+        return batch(*(self._tensors(array) for array in arrays))
+
+    def _n_steps_on(self, indices: IntArray, env: VecNormalize | None) -> tuple[Any, ...]:
+        """Next observations, dones, returns and discounts of n-step transitions."""
+        slots, stops = self._steps_after(indices, self.n_steps)
+        taken = steps_taken(stops)
+        last = slots[np.arange(len(slots)), taken - 1]
+        dones = self._take(self.dones, last) * (1 - self._take(self.timeouts, last))
+        rewards = self._normalize_reward(self._take(self.rewards, slots), env)
+        return self._next_observations(last), dones.reshape(-1, 1), *discounted(rewards, taken, self.gamma)
+
+    def _tensors(self, arrays: Any) -> Any:
+        if isinstance(arrays, dict):
+            return {key: self.to_torch(array) for key, array in arrays.items()}
+        return self.to_torch(arrays)
 
 
 def _keywords(buffer_class: type) -> list[str]:

@@ -77,6 +77,13 @@ class LearnerLink:
         """
         adapter = adapter_for(self.model)
         buffer = self._checked_buffer()
+        if buffer.n_steps > 1 and buffer.gamma != self.model.gamma:
+            warnings.warn(
+                f"n-step returns are discounted with the buffer's gamma={buffer.gamma}, but the model's gamma is "
+                f'{self.model.gamma}; pass replay_buffer_kwargs={{"n_steps": {buffer.n_steps}, "gamma": {self.model.gamma}}}',
+                NSERWarning,
+                stacklevel=2,
+            )
         critic: th.nn.Module = getattr(self.model, adapter.critic)
         if not (self.installed and critic is self._critic):
             self.remove()

@@ -23,7 +23,7 @@ from sb3_nser.replay.records import FloatArray, IntArray, SampleInfo
 from sb3_nser.replay.scoring import ScoringMixin
 from sb3_nser.replay.store import PriorityStore
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 UNLINKED_SAMPLES = 100
 
 _NOT_SAVED = ("_scorer", "last_batch", "_linked", "_unlinked_samples")
@@ -44,6 +44,7 @@ class PriorityMixin(ScoringMixin):
         self.options = options
         self.alpha, self.epsilon = options.alpha, options.epsilon
         self.trace_decay = options.trace_decay
+        self.n_steps, self.gamma = options.n_steps, options.gamma
         self._init_ring()
         self._init_scoring()
         self._store = PriorityStore(self.n_slots, options.alpha, options.epsilon)

@@ -26,6 +26,8 @@ class PriorityOptions:
     uniform_fraction: float
     trace_decay: float
     epsilon: float
+    n_steps: int
+    gamma: float
     seed: int | None
 
     @classmethod
@@ -52,6 +54,8 @@ class PriorityOptions:
             uniform_fraction=parse_number("uniform_fraction", given["uniform_fraction"], 0.0, 1.0),
             trace_decay=parse_number("trace_decay", given["trace_decay"], 0.0, 1.0),
             epsilon=parse_number("epsilon", given["epsilon"], 0.0, 1e6),
+            n_steps=parse_integer("n_steps", given["n_steps"], 1),
+            gamma=parse_number("gamma", given["gamma"], 0.0, 1.0),
             seed=None if seed is None else parse_integer("seed", seed),
         )
 

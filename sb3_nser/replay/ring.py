@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sb3_nser.replay.records import Array, Episode, IntArray, Transitions
+from sb3_nser.replay.records import Array, Episode, IntArray, Observations, Transitions
 from sb3_nser.replay.trace import BoolArray
 
 if TYPE_CHECKING:
@@ -71,13 +71,9 @@ class RingMixin(_Base):
         :raises IndexError: for a slot that is not filled
         """
         indices = self._filled(indices)
-        if self.optimize_memory_usage:
-            next_observations = self._take(self.observations, (indices + self.n_envs) % self.n_slots)
-        else:
-            next_observations = self._take(self.next_observations, indices)
         return Transitions(
-            self._take(self.observations, indices),
-            next_observations,
+            self._take_each(self.observations, indices),
+            self._next_observations(indices),
             self._take(self.actions, indices),
             self._take(self.rewards, indices),
             self._take(self.dones, indices),
@@ -138,6 +134,30 @@ class RingMixin(_Base):
     def _take(self, array: Array, indices: IntArray) -> Array:
         flat: Array = array.reshape(self.n_slots, *array.shape[2:])  # a view: one index is faster than a pair
         return flat[indices]
+
+    def _take_each(self, arrays: Observations, indices: IntArray) -> Observations:
+        if isinstance(arrays, dict):
+            return {key: self._take(array, indices) for key, array in arrays.items()}
+        return self._take(arrays, indices)
+
+    def _next_observations(self, indices: IntArray) -> Observations:
+        if self.optimize_memory_usage:
+            return self._take_each(self.observations, (indices + self.n_envs) % self.n_slots)
+        return self._take_each(self.next_observations, indices)
+
+    def _steps_after(self, indices: IntArray, n_steps: int) -> tuple[IntArray, BoolArray]:
+        """
+        The slots of a step and of those that follow it in the same environment, and whether nothing follows one of them:
+        its episode ended, it is the newest, or the environment was reset behind it. Both of shape ``(m, n_steps)``.
+        """
+        rows, envs = np.divmod(indices, self.n_envs)
+        serials = self._generations(rows)[:, None] + np.arange(n_steps)
+        slots: IntArray = serials % self.buffer_size * self.n_envs + envs[:, None]
+        stops = (self._take(self.dones, slots) > 0) | (self._take(self.timeouts, slots) > 0)
+        stops |= serials >= self._added - 1
+        for serial in self._breaks:
+            stops |= serials == serial - 1
+        return slots, stops
 
     def _head_excluded(self) -> bool:
         # with one array for both observations, the row at the write head has lost its own

@@ -64,6 +64,10 @@ def draw(model):
     return batch, th.as_tensor(model.replay_buffer.last_sample.weights, dtype=th.float32)
 
 
+def discount(model, batch):
+    return model.gamma if batch.discounts is None else batch.discounts
+
+
 def record(model, error):
     info = model.replay_buffer.last_sample
     model.replay_buffer.update_priorities(info.indices, error.detach().numpy(), info.generations)
@@ -83,7 +87,7 @@ def by_hand_dqn(model, steps):
         batch, w = draw(model)
         with th.no_grad():
             following = model.q_net_target(batch.next_observations).max(dim=1)[0].reshape(-1, 1)
-            target = batch.rewards + (1 - batch.dones) * model.gamma * following
+            target = batch.rewards + (1 - batch.dones) * discount(model, batch) * following
         current = model.q_net(batch.observations).gather(1, batch.actions.long())
         record(model, (target - current).abs().flatten())
         loss = (w * F.smooth_l1_loss(current, target, reduction="none").flatten()).mean()
@@ -107,7 +111,7 @@ def by_hand_qrdqn(model, steps):
             following = model.quantile_net_target(batch.next_observations)
             best = following.mean(dim=1).argmax(dim=1)
             following = following[th.arange(B), :, best]
-            target = batch.rewards + (1 - batch.dones) * model.gamma * following
+            target = batch.rewards + (1 - batch.dones) * discount(model, batch) * following
         current = model.quantile_net(batch.observations)[th.arange(B), :, batch.actions.flatten().long()]
         record(model, (target.mean(dim=1) - current.mean(dim=1)).abs())
         clip = None if model.max_grad_norm is None else (model.policy.parameters(), model.max_grad_norm)
@@ -139,7 +143,7 @@ def by_hand_sac(model, steps):
             next_actions, next_log_prob = model.actor.action_log_prob(batch.next_observations)
             following = th.cat(model.critic_target(batch.next_observations, next_actions), dim=1).min(dim=1, keepdim=True)[0]
             following = following - ent_coef * next_log_prob.reshape(-1, 1)
-            target = batch.rewards + (1 - batch.dones) * model.gamma * following
+            target = batch.rewards + (1 - batch.dones) * discount(model, batch) * following
         weighted_critic_step(model, model.critic(batch.observations, batch.actions), target, w, 0.5)
         q = th.cat(model.critic(batch.observations, actions), dim=1).min(dim=1, keepdim=True)[0]
         step(model.actor.optimizer, (ent_coef * log_prob - q).mean())  # the actor's loss is not weighted
@@ -161,7 +165,7 @@ def by_hand_tqc(model, steps):
             quantiles = model.critic_target(batch.next_observations, next_actions).reshape(B, -1).sort(dim=1)[0]
             quantiles = quantiles[:, : quantiles.shape[1] - model.top_quantiles_to_drop_per_net * model.critic.n_critics]
             target = quantiles - ent_coef * next_log_prob.reshape(-1, 1)
-            target = batch.rewards + (1 - batch.dones) * model.gamma * target
+            target = batch.rewards + (1 - batch.dones) * discount(model, batch) * target
         current = model.critic(batch.observations, batch.actions)
         record(model, (target.mean(dim=1) - current.mean(dim=(1, 2))).abs())
         n_critics, n = current.shape[1:]
@@ -181,7 +185,7 @@ def by_hand_td3(model, steps):
             noise = noise.clamp(-model.target_noise_clip, model.target_noise_clip)
             next_actions = (model.actor_target(batch.next_observations) + noise).clamp(-1, 1)
             following = th.cat(model.critic_target(batch.next_observations, next_actions), dim=1).min(dim=1, keepdim=True)[0]
-            target = batch.rewards + (1 - batch.dones) * model.gamma * following
+            target = batch.rewards + (1 - batch.dones) * discount(model, batch) * following
         weighted_critic_step(model, model.critic(batch.observations, batch.actions), target, w, 1.0)
         if number % model.policy_delay == 0:
             step(model.actor.optimizer, -model.critic.q1_forward(batch.observations, model.actor(batch.observations)).mean())
@@ -204,7 +208,7 @@ def by_hand_crossq(model, steps):
         )
         model.critic.set_bn_training_mode(False)
         following = q[B:].detach().min(dim=1, keepdim=True)[0] - ent_coef * next_log_prob.reshape(-1, 1)
-        target = batch.rewards + (1 - batch.dones) * model.gamma * following
+        target = batch.rewards + (1 - batch.dones) * discount(model, batch) * following
         weighted_critic_step(model, [column[:, None] for column in q[:B].T], target, w, 0.5)
         if number % model.policy_delay == 0:
             model.actor.set_bn_training_mode(True)
@@ -227,16 +231,20 @@ BY_HAND = {
     CrossQ: by_hand_crossq,
 }
 
-VARIANTS = [
-    pytest.param(algorithm, n_envs, kwargs, id=f"{algorithm.__name__}-{n_envs}{'-' if kwargs else ''}{'-'.join(kwargs)}")
-    for algorithm in BY_HAND
-    for n_envs, kwargs in [(1, {}), (2, {})]
-] + [
-    pytest.param(SAC, 1, {"use_sde": True}, id="SAC-gSDE"),
-    pytest.param(TQC, 1, {"use_sde": True}, id="TQC-gSDE"),
-    pytest.param(SAC, 1, {"policy_kwargs": {"net_arch": [16], "n_critics": 3}}, id="SAC-3-critics"),
-    pytest.param(SAC, 1, {"policy_kwargs": {"net_arch": [16], "share_features_extractor": True}}, id="SAC-shared"),
-]
+VARIANTS = (
+    [
+        pytest.param(algorithm, n_envs, kwargs, id=f"{algorithm.__name__}-{n_envs}{'-' if kwargs else ''}{'-'.join(kwargs)}")
+        for algorithm in BY_HAND
+        for n_envs, kwargs in [(1, {}), (2, {})]
+    ]
+    + [pytest.param(algorithm, 2, {"replay": {"n_steps": 3}}, id=f"{algorithm.__name__}-2-n_steps") for algorithm in BY_HAND]
+    + [
+        pytest.param(SAC, 1, {"use_sde": True}, id="SAC-gSDE"),
+        pytest.param(TQC, 1, {"use_sde": True}, id="TQC-gSDE"),
+        pytest.param(SAC, 1, {"policy_kwargs": {"net_arch": [16], "n_critics": 3}}, id="SAC-3-critics"),
+        pytest.param(SAC, 1, {"policy_kwargs": {"net_arch": [16], "share_features_extractor": True}}, id="SAC-shared"),
+    ]
+)
 
 
 @pytest.mark.parametrize("algorithm, n_envs, kwargs", VARIANTS)
