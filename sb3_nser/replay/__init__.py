@@ -1,6 +1,6 @@
 """Stage 3: what is replayed. Knows nothing of rules; it is given their scores."""
 
-from sb3_nser.replay.buffers import NSERReplayBuffer
+from sb3_nser.replay.buffers import NSERDictReplayBuffer, NSERReplayBuffer
 from sb3_nser.replay.learner import LearnerLink
 from sb3_nser.replay.mixin import PriorityMixin
 from sb3_nser.replay.records import Episode, SampleInfo, Scorer, Transitions
@@ -10,6 +10,7 @@ __all__ = [
     "Episode",
     "LearnerLink",
     "MaxTree",
+    "NSERDictReplayBuffer",
     "NSERReplayBuffer",
     "PriorityMixin",
     "SampleInfo",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -35,7 +35,7 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
     rules). All numbers may be given as text, as YAML files do (``"1e-3"``).
 
     :param buffer_size: transitions to hold; each environment gets ``buffer_size // n_envs`` rows
-    :param observation_space: Box (vectors and images), Discrete, MultiDiscrete or MultiBinary
+    :param observation_space: Box (vectors and images), Discrete, MultiDiscrete, MultiBinary, or a Dict of these
     :param action_space: the action space
     :param device: where batches go
     :param n_envs: number of parallel environments
@@ -63,8 +63,20 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
     :param seed: of the buffer's own random stream; ``None`` derives it from NumPy's global state (which SB3's ``seed``
         sets) without advancing that
     :raises ConfigurationError: naming an argument that is unknown, of the wrong type or out of range
-    :raises UnsupportedError: for Dict and Tuple observations
+    :raises UnsupportedError: for Tuple and nested Dict observations, and for ``optimize_memory_usage`` together with
+        ``n_steps`` or with a Dict
     """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> NSERReplayBuffer:
+        """Where observations are dictionaries, an ``NSERDictReplayBuffer``, which is one too."""
+        space = kwargs.get("observation_space", args[1] if len(args) > 1 else None)
+        if not isinstance(space, spaces.Dict) or issubclass(cls, NSERDictReplayBuffer):
+            return super().__new__(cls)
+        if cls is not NSERReplayBuffer:
+            raise UnsupportedError(
+                f"{cls.__name__} holds no Dict observations; derive it from NSERDictReplayBuffer instead of NSERReplayBuffer"
+            )
+        return super().__new__(NSERDictReplayBuffer)
 
     def __init__(
         self,
@@ -105,15 +117,7 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
             gamma=gamma,
             seed=seed,
         )
-        if isinstance(observation_space, spaces.Dict | spaces.Tuple):
-            raise UnsupportedError(
-                f"NSERReplayBuffer cannot hold {type(observation_space).__name__} observations; wrap the environment with "
-                "gymnasium.wrappers.FlattenObservation and use MlpPolicy"
-            )
-        if options.n_steps > 1 and optimize_memory_usage:
-            raise UnsupportedError(
-                f"n_steps={n_steps!r} does not work with optimize_memory_usage=True (as in SB3); leave one of them out"
-            )
+        refuse_space(type(self).__name__, observation_space, n_steps=options.n_steps, one_array=optimize_memory_usage)
         super().__init__(
             parse_integer("buffer_size", buffer_size, 1),
             observation_space,
@@ -159,6 +163,41 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
         if isinstance(arrays, dict):
             return {key: self.to_torch(array) for key, array in arrays.items()}
         return self.to_torch(arrays)
+
+
+class NSERDictReplayBuffer(NSERReplayBuffer, DictReplayBuffer):
+    """
+    ``NSERReplayBuffer`` over SB3's buffer for Dict observations. Nobody needs to name it: ``NSERReplayBuffer`` becomes one
+    where the observation space is a Dict. ``Transitions`` then hold dictionaries of arrays.
+
+    Takes the arguments of ``NSERReplayBuffer``; ``n_steps`` works as for other spaces, ``optimize_memory_usage`` is refused
+    (as in SB3).
+    """
+
+
+def refuse_space(owner: str, space: spaces.Space[Any], *, n_steps: int = 1, one_array: bool = False) -> None:
+    """
+    :param owner: name of the buffer class, for messages
+    :param space: the observation space
+    :param n_steps: steps summed up in one transition
+    :param one_array: ``optimize_memory_usage``
+    :raises UnsupportedError: for what cannot be stored, with the way out
+    """
+    within = space.spaces.values() if isinstance(space, spaces.Dict) else ()
+    if isinstance(space, spaces.Tuple) or any(isinstance(one, spaces.Dict | spaces.Tuple) for one in within):
+        what = "nested Dict" if isinstance(space, spaces.Dict) else "Tuple"
+        raise UnsupportedError(
+            f"{owner} cannot hold {what} observations (nor can SB3's policies); wrap the environment with "
+            "gymnasium.wrappers.FlattenObservation and use MlpPolicy, or give a Dict of plain spaces and MultiInputPolicy"
+        )
+    if isinstance(space, spaces.Dict) and one_array:
+        raise UnsupportedError(
+            f"{owner} cannot save memory with Dict observations (nor can SB3's buffer); leave optimize_memory_usage out"
+        )
+    if n_steps > 1 and one_array:
+        raise UnsupportedError(
+            f"n_steps={n_steps} does not work with optimize_memory_usage=True (as in SB3); leave one of them out"
+        )
 
 
 def _keywords(buffer_class: type) -> list[str]:

@@ -7,7 +7,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_nser.errors import NSERError, NSERWarning, UnsupportedError
+from sb3_nser.errors import NSERError, NSERWarning
 from sb3_nser.replay import NSERReplayBuffer
 
 from .helpers import DISCRETE, OBS, assert_same_batch, chi_square, count, fill, make, sb3_batch
@@ -303,12 +303,6 @@ def test_c29_one_array_for_both_observations():
         obs, following = batch.observations.numpy(), batch.next_observations.numpy()
         np.testing.assert_array_equal(following[:, 0], obs[:, 0] + 1)
         np.testing.assert_array_equal(batch.rewards.numpy()[:, 0], 1000 * obs[:, 0] + obs[:, 1])
-
-
-@pytest.mark.parametrize("space", [spaces.Dict({"a": OBS}), spaces.Tuple([OBS, OBS])])
-def test_dict_and_tuple_observations_are_refused_with_the_way_out(space):
-    with pytest.raises(UnsupportedError, match="FlattenObservation"):
-        make(observation_space=space)
 
 
 def test_without_a_callback_it_is_uniform_and_says_so_once():
