@@ -200,6 +200,12 @@ def refuse_space(owner: str, space: spaces.Space[Any], *, n_steps: int = 1, one_
         )
 
 
+def option_defaults() -> dict[str, Any]:
+    """:return: what ``NSERReplayBuffer`` adds to SB3's arguments, with the defaults"""
+    parameters = inspect.signature(NSERReplayBuffer.__init__).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
 def _keywords(buffer_class: type) -> list[str]:
     parameters = inspect.signature(buffer_class.__init__).parameters.values()  # type: ignore[misc]
     return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name != "self"]
