@@ -41,6 +41,10 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
     :param n_envs: number of parallel environments
     :param optimize_memory_usage: one array for both observations, as in SB3; not with ``handle_timeout_termination``
     :param handle_timeout_termination: time limits are not ends, as in SB3
+    :param priority: ``"proportional"`` as above, or ``"lap"``, loss-adjusted prioritisation (Fujimoto et al. 2020):
+        ``b = max(|δ|, 1)^α`` and no weights, so ``beta``, ``beta_final`` and ``epsilon`` have no effect. It is meant for a
+        Huber loss, which DQN and the quantile algorithms have; the loss itself is never changed. The paper uses
+        ``alpha=0.4`` and no floor (``uniform_fraction=0``)
     :param alpha: 0 to 1; higher draws large TD errors more often, 0 ignores them
     :param beta: 0 to 1, at the start of training; higher corrects more of the bias of uneven draws, and so lessens the
         effect of large priorities on the learner; 0 uses no weights
@@ -88,6 +92,7 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
         optimize_memory_usage: bool = False,
         handle_timeout_termination: bool = True,
         *,
+        priority: str = "proportional",
         alpha: float | str = 0.6,
         beta: float | str = 0.4,
         beta_final: float | str = 1.0,
@@ -104,6 +109,7 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
     ) -> None:
         refuse_unknown(type(self).__name__, unknown, _keywords(NSERReplayBuffer))
         options = PriorityOptions.parse(
+            priority=priority,
             alpha=alpha,
             beta=beta,
             beta_final=beta_final,

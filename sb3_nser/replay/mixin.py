@@ -219,4 +219,4 @@ class PriorityMixin(WritingMixin):
             )
         self.__dict__.update({key: value for key, value in state.items() if key != "state_version"})
         self._init_unsaved()
-        self.mark_break()
+        self._mark_break_unless_continued()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sb3_nser.replay.options import PriorityOptions
 from sb3_nser.replay.records import FloatArray, IntArray
 from sb3_nser.replay.scoring import ScoringMixin
 from sb3_nser.replay.trace import BoolArray
@@ -15,12 +16,13 @@ from sb3_nser.replay.trace import BoolArray
 class WritingMixin(ScoringMixin):
     """TD errors and scores per slot, for whoever trains on what was drawn."""
 
+    options: PriorityOptions
     _flushed: int
     stale_writes: int
 
     @property
     def td_errors(self) -> FloatArray:
-        """|δ| of the filled slots, float64, a copy of shape ``(n_transitions,)``."""
+        """|δ| of the filled slots (with LAP at least 1), float64, a copy of shape ``(n_transitions,)``."""
         self._flush()
         copied: FloatArray = self._store.td_errors[: self.n_transitions].copy()
         return copied
@@ -66,7 +68,7 @@ class WritingMixin(ScoringMixin):
             where, values = where[current], values[current]
         where, values = self._drawable_only(self._filled(where), values)
         self.mark_linked()  # whoever calls this feeds the buffer, link or not
-        self._store.write_td_errors(where, values)
+        self._store.write_td_errors(where, np.maximum(values, self.options.smallest_td_error))
 
     def set_scores(self, indices: npt.ArrayLike, scores: npt.ArrayLike) -> None:
         """
