@@ -85,7 +85,7 @@ class Machine(RuleBasedStateMachine):
         return (q + lam * b * scores / rules if rules > 0 else q), int(keep.sum())
 
     def ready(self):
-        return self.added - self.first > len(self.head()) * (self.added - self.first >= self.rows) and self.added > self.first
+        return min(self.added - self.first, self.rows) > len(self.head())
 
     # ---------------------------------------------------------------- what happens
 
