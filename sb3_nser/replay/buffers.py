@@ -43,8 +43,8 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
     :param handle_timeout_termination: time limits are not ends, as in SB3
     :param priority: ``"proportional"`` as above, or ``"lap"``, loss-adjusted prioritisation (Fujimoto et al. 2020):
         ``b = max(|δ|, 1)^α`` and no weights, so ``beta``, ``beta_final`` and ``epsilon`` have no effect. It is meant for a
-        Huber loss, which DQN and the quantile algorithms have; the loss itself is never changed. The paper uses
-        ``alpha=0.4`` and no floor (``uniform_fraction=0``)
+        Huber loss, which DQN and the quantile algorithms have; the loss itself is never changed. The authors use
+        ``alpha=0.4`` for continuous control, and no floor (``uniform_fraction=0``)
     :param alpha: 0 to 1; higher draws large TD errors more often, 0 ignores them
     :param beta: 0 to 1, at the start of training; higher corrects more of the bias of uneven draws, and so lessens the
         effect of large priorities on the learner; 0 uses no weights
