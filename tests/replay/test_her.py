@@ -141,7 +141,7 @@ def test_scores_given_while_an_episode_goes_on_are_there_when_it_ends():
     assert buffer.scores.tolist() == [0, 1] * 7 and buffer._store.rule.leaves[9] > 0
 
 
-@pytest.mark.parametrize("options", [{}, {"epsilon": 0.0}])
+@pytest.mark.parametrize("options", [{}, {"epsilon": 0.0}, {"priority": "lap", "uniform_fraction": 0.0}])
 def test_an_episode_longer_than_the_ring_leaves_nothing_and_then_it_goes_on(options):
     buffer = play(make_her(n_envs=1, **options), 20)
     buffer.sample(8)
