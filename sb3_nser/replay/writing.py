@@ -44,7 +44,7 @@ class WritingMixin(ScoringMixin):
         self, indices: npt.ArrayLike, td_errors: npt.ArrayLike, generations: npt.ArrayLike | None = None
     ) -> None:
         """
-        Write TD errors. Of repeated indices the last wins.
+        Write TD errors. Of repeated indices the last wins; slots that cannot be drawn are passed over.
 
         :param indices: flat slots ``row * n_envs + env``, shape ``(m,)``
         :param td_errors: ``|δ|``, finite and not negative, shape ``(m,)``
@@ -73,6 +73,7 @@ class WritingMixin(ScoringMixin):
     def set_scores(self, indices: npt.ArrayLike, scores: npt.ArrayLike) -> None:
         """
         Write rule scores as they are: they do not spread backwards. A scorer overwrites them when it comes to these rows.
+        Slots that cannot be drawn are passed over.
 
         :param indices: flat slots ``row * n_envs + env``, shape ``(m,)``
         :param scores: numbers in [0, 1], shape ``(m,)``
