@@ -14,13 +14,14 @@ from sb3_nser.errors import NSERError, NSERWarning
 if TYPE_CHECKING:
     from sb3_nser.callbacks import PriorityCallback, RuleInductionCallback
     from sb3_nser.induction.session import InductionRound
-    from sb3_nser.replay import NSERReplayBuffer
+    from sb3_nser.replay import NSERHerReplayBuffer, NSERReplayBuffer
 
 __version__ = "0.1.0"
 
 __all__ = [
     "InductionRound",
     "NSERError",
+    "NSERHerReplayBuffer",
     "NSERReplayBuffer",
     "NSERWarning",
     "PriorityCallback",
@@ -31,6 +32,7 @@ __all__ = [
 # torch and SB3 take seconds to import; the command line and the model server do without them until they are needed
 _HOMES = {
     "InductionRound": "sb3_nser.induction.session",
+    "NSERHerReplayBuffer": "sb3_nser.replay",
     "NSERReplayBuffer": "sb3_nser.replay",
     "PriorityCallback": "sb3_nser.callbacks",
     "RuleInductionCallback": "sb3_nser.callbacks",

@@ -245,12 +245,14 @@ class RuleInductionCallback(PriorityCallback):
 
     def _on_training_start(self) -> None:
         super()._on_training_start()
+        saved = self.buffer.rule_state
         try:
             self._session = self._begin()
         except BaseException:
             super()._on_training_end()  # no hook stays behind on a model that will not train
             raise
-        self._ground()
+        # the very rules that scored the rows already, in this process or before they were saved
+        self._ground(keep_scores=saved is not None and saved.get("book") == self._session.state()["book"])
 
     def _on_rollout_end(self) -> None:
         super()._on_rollout_end()
@@ -322,8 +324,12 @@ class RuleInductionCallback(PriorityCallback):
                 self._warn("check", worry)
         return BackgroundCalls(self.inducer)
 
-    def _ground(self) -> None:
-        """Hand the scorer of the active rules, and the session's state as plain JSON, to the buffer."""
+    def _ground(self, keep_scores: bool = False) -> None:
+        """
+        Hand the scorer of the active rules, and the session's state as plain JSON, to the buffer.
+
+        :param keep_scores: whether the rows have been scored by these rules already
+        """
         session = self.session
         active = session.book.active()
         if active:
@@ -332,7 +338,7 @@ class RuleInductionCallback(PriorityCallback):
             def score_transitions(rows: Transitions) -> np.ndarray:
                 return score(rows.observations, rows.next_observations, rows.actions)
 
-            self.buffer.set_scorer(score_transitions, session.state())
+            self.buffer.set_scorer(score_transitions, session.state(), keep_scores=keep_scores)
         else:
             self.buffer.set_scorer(None, session.state())
         self._save()

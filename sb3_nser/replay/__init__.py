@@ -1,6 +1,7 @@
 """Stage 3: what is replayed. Knows nothing of rules; it is given their scores."""
 
-from sb3_nser.replay.buffers import NSERReplayBuffer
+from sb3_nser.replay.buffers import NSERDictReplayBuffer, NSERReplayBuffer
+from sb3_nser.replay.her import NSERHerReplayBuffer
 from sb3_nser.replay.learner import LearnerLink
 from sb3_nser.replay.mixin import PriorityMixin
 from sb3_nser.replay.records import Episode, SampleInfo, Scorer, Transitions
@@ -10,6 +11,8 @@ __all__ = [
     "Episode",
     "LearnerLink",
     "MaxTree",
+    "NSERDictReplayBuffer",
+    "NSERHerReplayBuffer",
     "NSERReplayBuffer",
     "PriorityMixin",
     "SampleInfo",

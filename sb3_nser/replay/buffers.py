@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import numpy as np
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_nser.errors import UnsupportedError
 from sb3_nser.replay.mixin import PriorityMixin
+from sb3_nser.replay.n_step import discounted, steps_taken
 from sb3_nser.replay.options import PriorityOptions, refuse_unknown
 from sb3_nser.replay.priorities import parse_integer
 from sb3_nser.replay.records import IntArray
@@ -33,12 +35,16 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
     rules). All numbers may be given as text, as YAML files do (``"1e-3"``).
 
     :param buffer_size: transitions to hold; each environment gets ``buffer_size // n_envs`` rows
-    :param observation_space: Box (vectors and images), Discrete, MultiDiscrete or MultiBinary
+    :param observation_space: Box (vectors and images), Discrete, MultiDiscrete, MultiBinary, or a Dict of these
     :param action_space: the action space
     :param device: where batches go
     :param n_envs: number of parallel environments
     :param optimize_memory_usage: one array for both observations, as in SB3; not with ``handle_timeout_termination``
     :param handle_timeout_termination: time limits are not ends, as in SB3
+    :param priority: ``"proportional"`` as above, or ``"lap"``, loss-adjusted prioritisation (Fujimoto et al. 2020):
+        ``b = max(|δ|, 1)^α`` and no weights, so ``beta``, ``beta_final`` and ``epsilon`` have no effect. It is meant for a
+        Huber loss, which DQN and the quantile algorithms have; the loss itself is never changed. The authors use
+        ``alpha=0.4`` for continuous control, and no floor (``uniform_fraction=0``)
     :param alpha: 0 to 1; higher draws large TD errors more often, 0 ignores them
     :param beta: 0 to 1, at the start of training; higher corrects more of the bias of uneven draws, and so lessens the
         effect of large priorities on the learner; 0 uses no weights
@@ -54,11 +60,27 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
         (``S_t ← max(S_t, ψ S_{t+1})`` within an episode), 0 switches it off
     :param epsilon: 0 or more, added to ``|δ|``; higher lets rows with no error be drawn more often; with 0 they are drawn
         by the floor alone
+    :param n_steps: 1 or more; rewards that one transition sums up before the value that follows (SB3's own ``n_steps`` never
+        reaches a buffer of another class); higher carries rewards back faster, at the price of more variance and of
+        steps by older policies. Not with ``optimize_memory_usage``
+    :param gamma: discount of these sums, 0 to 1; give the model's own. Without effect for ``n_steps=1``
     :param seed: of the buffer's own random stream; ``None`` derives it from NumPy's global state (which SB3's ``seed``
         sets) without advancing that
     :raises ConfigurationError: naming an argument that is unknown, of the wrong type or out of range
-    :raises UnsupportedError: for Dict and Tuple observations
+    :raises UnsupportedError: for Tuple and nested Dict observations, and for ``optimize_memory_usage`` together with
+        ``n_steps`` or with a Dict
     """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> NSERReplayBuffer:
+        """Where observations are dictionaries, an ``NSERDictReplayBuffer``, which is one too."""
+        space = kwargs.get("observation_space", args[1] if len(args) > 1 else None)
+        if not isinstance(space, spaces.Dict) or issubclass(cls, NSERDictReplayBuffer):
+            return super().__new__(cls)
+        if cls is not NSERReplayBuffer:
+            raise UnsupportedError(
+                f"{cls.__name__} holds no Dict observations; derive it from NSERDictReplayBuffer instead of NSERReplayBuffer"
+            )
+        return super().__new__(NSERDictReplayBuffer)
 
     def __init__(
         self,
@@ -70,6 +92,7 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
         optimize_memory_usage: bool = False,
         handle_timeout_termination: bool = True,
         *,
+        priority: str = "proportional",
         alpha: float | str = 0.6,
         beta: float | str = 0.4,
         beta_final: float | str = 1.0,
@@ -79,11 +102,14 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
         uniform_fraction: float | str = 0.05,
         trace_decay: float | str = 0.8,
         epsilon: float | str = 1e-2,
+        n_steps: int | str = 1,
+        gamma: float | str = 0.99,
         seed: int | str | None = None,
         **unknown: Any,
     ) -> None:
         refuse_unknown(type(self).__name__, unknown, _keywords(NSERReplayBuffer))
         options = PriorityOptions.parse(
+            priority=priority,
             alpha=alpha,
             beta=beta,
             beta_final=beta_final,
@@ -93,13 +119,11 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
             uniform_fraction=uniform_fraction,
             trace_decay=trace_decay,
             epsilon=epsilon,
+            n_steps=n_steps,
+            gamma=gamma,
             seed=seed,
         )
-        if isinstance(observation_space, spaces.Dict | spaces.Tuple):
-            raise UnsupportedError(
-                f"NSERReplayBuffer cannot hold {type(observation_space).__name__} observations; wrap the environment with "
-                "gymnasium.wrappers.FlattenObservation and use MlpPolicy"
-            )
+        refuse_space(type(self).__name__, observation_space, n_steps=options.n_steps, one_array=optimize_memory_usage)
         super().__init__(
             parse_integer("buffer_size", buffer_size, 1),
             observation_space,
@@ -111,17 +135,81 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
         )
         self._init_priorities(options)
 
-    def _gather(self, rows: IntArray, envs: IntArray, env: VecNormalize | None) -> ReplayBufferSamples:
+    def _gather(self, rows: IntArray, envs: IntArray, env: VecNormalize | None) -> Any:
         # what SB3's _get_samples does, for given pairs of row and environment (it draws the environment at random)
-        raw = self.transitions(rows * self.n_envs + envs)
-        arrays: tuple[Any, ...] = (
-            self._normalize_obs(raw.observations, env),
-            raw.actions,
-            self._normalize_obs(raw.next_observations, env),
-            (raw.dones * (1 - raw.timeouts)).reshape(-1, 1),
-            self._normalize_reward(raw.rewards.reshape(-1, 1), env),
+        indices = rows * self.n_envs + envs
+        if self.n_steps == 1:
+            raw = self.transitions(indices)
+            rewards = self._normalize_reward(raw.rewards.reshape(-1, 1), env)
+            dones = raw.dones * (1 - raw.timeouts)
+            following: tuple[Any, ...] = (raw.next_observations, dones.reshape(-1, 1), rewards)
+            observations, actions = raw.observations, raw.actions
+        else:
+            observations, actions = self._take_each(self.observations, indices), self._take(self.actions, indices)
+            following = self._n_steps_on(indices, env)
+        arrays = (
+            self._normalize_obs(observations, env),
+            actions,
+            self._normalize_obs(following[0], env),
+            *following[1:],
         )
-        return ReplayBufferSamples(*(self.to_torch(array) for array in arrays))
+        batch = DictReplayBufferSamples if isinstance(observations, dict) else ReplayBufferSamples
+        return batch(*(self._tensors(array) for array in arrays))
+
+    def _n_steps_on(self, indices: IntArray, env: VecNormalize | None) -> tuple[Any, ...]:
+        """Next observations, dones, returns and discounts of n-step transitions."""
+        slots, stops = self._steps_after(indices, self.n_steps)
+        taken = steps_taken(stops)
+        last = slots[np.arange(len(slots)), taken - 1]
+        dones = self._take(self.dones, last) * (1 - self._take(self.timeouts, last))
+        rewards = self._normalize_reward(self._take(self.rewards, slots), env)
+        return self._next_observations(last), dones.reshape(-1, 1), *discounted(rewards, taken, self.gamma)
+
+    def _tensors(self, arrays: Any) -> Any:
+        if isinstance(arrays, dict):
+            return {key: self.to_torch(array) for key, array in arrays.items()}
+        return self.to_torch(arrays)
+
+
+class NSERDictReplayBuffer(NSERReplayBuffer, DictReplayBuffer):
+    """
+    ``NSERReplayBuffer`` over SB3's buffer for Dict observations. Nobody needs to name it: ``NSERReplayBuffer`` becomes one
+    where the observation space is a Dict. ``Transitions`` then hold dictionaries of arrays.
+
+    Takes the arguments of ``NSERReplayBuffer``; ``n_steps`` works as for other spaces, ``optimize_memory_usage`` is refused
+    (as in SB3).
+    """
+
+
+def refuse_space(owner: str, space: spaces.Space[Any], *, n_steps: int = 1, one_array: bool = False) -> None:
+    """
+    :param owner: name of the buffer class, for messages
+    :param space: the observation space
+    :param n_steps: steps summed up in one transition
+    :param one_array: ``optimize_memory_usage``
+    :raises UnsupportedError: for what cannot be stored, with the way out
+    """
+    within = space.spaces.values() if isinstance(space, spaces.Dict) else ()
+    if isinstance(space, spaces.Tuple) or any(isinstance(one, spaces.Dict | spaces.Tuple) for one in within):
+        what = "nested Dict" if isinstance(space, spaces.Dict) else "Tuple"
+        raise UnsupportedError(
+            f"{owner} cannot hold {what} observations (nor can SB3's policies); wrap the environment with "
+            "gymnasium.wrappers.FlattenObservation and use MlpPolicy, or give a Dict of plain spaces and MultiInputPolicy"
+        )
+    if isinstance(space, spaces.Dict) and one_array:
+        raise UnsupportedError(
+            f"{owner} cannot save memory with Dict observations (nor can SB3's buffer); leave optimize_memory_usage out"
+        )
+    if n_steps > 1 and one_array:
+        raise UnsupportedError(
+            f"n_steps={n_steps} does not work with optimize_memory_usage=True (as in SB3); leave one of them out"
+        )
+
+
+def option_defaults() -> dict[str, Any]:
+    """:return: what ``NSERReplayBuffer`` adds to SB3's arguments, with the defaults"""
+    parameters = inspect.signature(NSERReplayBuffer.__init__).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
 def _keywords(buffer_class: type) -> list[str]:

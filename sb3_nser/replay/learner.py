@@ -17,7 +17,7 @@ import numpy as np
 import torch as th
 from torch.utils.hooks import RemovableHandle
 
-from sb3_nser.errors import ConfigurationError, NSERWarning
+from sb3_nser.errors import ConfigurationError, NSERWarning, warn_user
 from sb3_nser.replay.adapters import Adapter, Caught, adapter_for
 from sb3_nser.replay.mixin import PriorityMixin
 from sb3_nser.replay.records import SampleInfo
@@ -77,6 +77,11 @@ class LearnerLink:
         """
         adapter = adapter_for(self.model)
         buffer = self._checked_buffer()
+        if buffer.n_steps > 1 and buffer.gamma != self.model.gamma:
+            warn_user(
+                f"n-step returns are discounted with the buffer's gamma={buffer.gamma}, but the model's gamma is "
+                f'{self.model.gamma}; pass replay_buffer_kwargs={{"n_steps": {buffer.n_steps}, "gamma": {self.model.gamma}}}'
+            )
         critic: th.nn.Module = getattr(self.model, adapter.critic)
         if not (self.installed and critic is self._critic):
             self.remove()

@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_nser.errors import NSERError, NSERWarning
@@ -20,16 +19,16 @@ from sb3_nser.replay.priorities import (
     seeded_generator,
 )
 from sb3_nser.replay.records import FloatArray, IntArray, SampleInfo
-from sb3_nser.replay.scoring import ScoringMixin
 from sb3_nser.replay.store import PriorityStore
+from sb3_nser.replay.writing import WritingMixin
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 UNLINKED_SAMPLES = 100
 
 _NOT_SAVED = ("_scorer", "last_batch", "_linked", "_unlinked_samples")
 
 
-class PriorityMixin(ScoringMixin):
+class PriorityMixin(WritingMixin):
     """
     Draws slots from the mixture of rules, TD errors and a uniform floor, and keeps what this needs.
 
@@ -44,6 +43,7 @@ class PriorityMixin(ScoringMixin):
         self.options = options
         self.alpha, self.epsilon = options.alpha, options.epsilon
         self.trace_decay = options.trace_decay
+        self.n_steps, self.gamma = options.n_steps, options.gamma
         self._init_ring()
         self._init_scoring()
         self._store = PriorityStore(self.n_slots, options.alpha, options.epsilon)
@@ -84,7 +84,7 @@ class PriorityMixin(ScoringMixin):
         self._score_pending()
         mixture = self._mixture()
         chosen, ranks = self._store.draw(self._rng, mixture, batch_size)
-        indices = np.concatenate([chosen, self._floor_slots(ranks)])
+        indices = self._arranged(np.concatenate([chosen, self._floor_slots(ranks)]))
         rows, envs = np.divmod(indices, self.n_envs)
         q = mixture.probabilities(self._store.base.get(indices), self._store.rule.get(indices))
         weights = importance_weights(q, mixture.count, self.beta_now)
@@ -106,8 +106,8 @@ class PriorityMixin(ScoringMixin):
         self._score_pending()
         mixture, n = self._mixture(), self.n_transitions
         q = mixture.probabilities(self._store.base.leaves[:n], self._store.rule.leaves[:n])
-        if self._head_excluded():
-            q[self._slots(self._first_kept(), self._first_kept() + 1)] = 0.0
+        if not self._all_drawable():
+            q[~self._drawable(np.arange(n))] = 0.0
         return q
 
     @property
@@ -118,7 +118,7 @@ class PriorityMixin(ScoringMixin):
         return effective_size(self.last_sample.probabilities, self._last_count)
 
     def _mixture(self) -> Mixture:
-        count = (self._added - self._first_valid()) * self.n_envs
+        count = self._n_drawable()
         wanted = 0.0
         if self._store.rule.total > 0.0:
             seen = self._added * self.n_envs
@@ -137,10 +137,18 @@ class PriorityMixin(ScoringMixin):
             max_boost=self.options.max_boost,
         )
 
+    def _n_drawable(self) -> int:
+        return (self._added - self._first_valid()) * self.n_envs
+
     def _floor_slots(self, ranks: IntArray) -> IntArray:
+        """The slots that the uniform floor draws, given ranks among the drawable ones."""
         if not self._head_excluded():
             return ranks
         return (ranks + (self.pos + 1) * self.n_envs) % self.n_slots
+
+    def _arranged(self, indices: IntArray) -> IntArray:
+        """Drawn slots in the order of the batch."""
+        return indices
 
     def _gather(self, rows: IntArray, envs: IntArray, env: VecNormalize | None) -> Any:
         raise NotImplementedError
@@ -152,76 +160,7 @@ class PriorityMixin(ScoringMixin):
             raise NSERError("the replay buffer is empty: collect transitions (learning_starts) before sampling")
         raise NSERError("optimize_memory_usage needs a buffer of at least 2 rows to sample from; make buffer_size larger")
 
-    # ------------------------------------------------------------------ writing
-
-    @property
-    def td_errors(self) -> FloatArray:
-        """|δ| of the filled slots, float64, a copy of shape ``(n_transitions,)``."""
-        self._flush()
-        copied: FloatArray = self._store.td_errors[: self.n_transitions].copy()
-        return copied
-
-    @property
-    def scores(self) -> FloatArray:
-        """Rule scores of the filled slots, float64, a copy of shape ``(n_transitions,)``."""
-        self._flush()
-        copied: FloatArray = self._store.scores[: self.n_transitions].copy()
-        return copied
-
-    @property
-    def max_td_error(self) -> float:
-        """The largest |δ| in the buffer, with which new transitions enter; 1 before there is any."""
-        self._flush()
-        return self._store.max_td_error
-
-    def update_priorities(
-        self, indices: npt.ArrayLike, td_errors: npt.ArrayLike, generations: npt.ArrayLike | None = None
-    ) -> None:
-        """
-        Write TD errors. Of repeated indices the last wins.
-
-        :param indices: flat slots ``row * n_envs + env``, shape ``(m,)``
-        :param td_errors: ``|δ|``, finite and not negative, shape ``(m,)``
-        :param generations: ``last_sample.generations`` of the same slots: what was overwritten since is dropped and
-            counted in ``stale_writes``; ``None`` writes to whatever is there now
-        :raises ValueError: for a NaN, infinite or negative value, naming index and value; nothing is written then
-        :raises IndexError: for a slot that is not filled
-        """
-        values = np.atleast_1d(np.asarray(td_errors, dtype=np.float64))
-        where = np.atleast_1d(np.asarray(indices))
-        if values.shape != where.shape:
-            raise ValueError(f"{where.shape} indices were given with {values.shape} TD errors; give one for each")
-        _refuse("TD error", where, values, ~((values >= 0.0) & (values < np.inf)), "finite and not negative")
-        self._flush()
-        if generations is not None:
-            given = np.atleast_1d(np.asarray(generations, dtype=np.int64))
-            if given.shape != where.shape:
-                raise ValueError(f"{where.shape} indices were given with {given.shape} generations; give one for each")
-            current = (where >= 0) & (where < self.n_transitions) & (self._generations(where // self.n_envs) == given)
-            self.stale_writes += int(np.count_nonzero(~current))
-            where, values = where[current], values[current]
-        where, values = self._without_head(self._filled(where), values)
-        self.mark_linked()  # whoever calls this feeds the buffer, link or not
-        self._store.write_td_errors(where, values)
-
-    def set_scores(self, indices: npt.ArrayLike, scores: npt.ArrayLike) -> None:
-        """
-        Write rule scores as they are: they do not spread backwards. A scorer overwrites them when it comes to these rows.
-
-        :param indices: flat slots ``row * n_envs + env``, shape ``(m,)``
-        :param scores: numbers in [0, 1], shape ``(m,)``
-        :raises ValueError: for a value outside, naming index and value; nothing is written then
-        :raises IndexError: for a slot that is not filled
-        """
-        values = np.atleast_1d(np.asarray(scores, dtype=np.float64))
-        where = np.atleast_1d(np.asarray(indices))
-        if values.shape != where.shape:
-            raise ValueError(f"{where.shape} indices were given with {values.shape} scores; give one for each")
-        _refuse("rule score", where, values, ~((values >= 0.0) & (values <= 1.0)), "in [0, 1]")
-        self._flush()
-        where, values = self._without_head(self._filled(where), values)
-        self.mark_linked()
-        self._store.write_scores(where, values)
+    # ------------------------------------------------------------------ training and file
 
     def set_progress(self, progress: float, restart: bool = False) -> None:
         """
@@ -247,24 +186,6 @@ class PriorityMixin(ScoringMixin):
         self._flushed = self._stale_below = self._scored_until = self._added
         self.last_sample = None
         self.last_batch = None
-
-    def _flush(self) -> None:
-        # rows added since the last call enter at the largest TD error the buffer has now
-        if self._flushed == self._added:
-            return
-        start = max(self._flushed, self._first_kept())
-        self._flushed = self._added
-        self._store.enter(self._slots(start, self._added))
-        if self._head_excluded():
-            self._store.withdraw(self._slots(self._first_kept(), self._first_kept() + 1))
-
-    def _without_head(self, indices: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
-        if not self._head_excluded():
-            return indices, values
-        keep = indices // self.n_envs != self.pos
-        return indices[keep], values[keep]
-
-    # ------------------------------------------------------------------ learner and file
 
     def mark_linked(self) -> None:
         """Called by the learner link, and by whoever writes priorities or scores: there is nothing to warn about."""
@@ -298,12 +219,4 @@ class PriorityMixin(ScoringMixin):
             )
         self.__dict__.update({key: value for key, value in state.items() if key != "state_version"})
         self._init_unsaved()
-        self.mark_break()
-
-
-def _refuse(what: str, indices: npt.NDArray[Any], values: FloatArray, bad: npt.NDArray[np.bool_], expected: str) -> None:
-    if bad.any():
-        first = int(np.flatnonzero(bad)[0])
-        raise ValueError(
-            f"the {what} for index {indices[first]} is {values[first]}, but it must be {expected}; nothing written"
-        )
+        self._mark_break_unless_continued()

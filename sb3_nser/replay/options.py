@@ -10,6 +10,8 @@ from typing import Any
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.replay.priorities import Schedule, parse_integer, parse_number, parse_schedule
 
+PRIORITIES = ("proportional", "lap")
+
 
 @dataclass(frozen=True)
 class PriorityOptions:
@@ -17,6 +19,7 @@ class PriorityOptions:
     Checked options of prioritised and rule-weighted replay; see ``NSERReplayBuffer`` for what each does.
     """
 
+    priority: str
     alpha: float
     beta: float
     beta_final: float
@@ -26,7 +29,14 @@ class PriorityOptions:
     uniform_fraction: float
     trace_decay: float
     epsilon: float
+    n_steps: int
+    gamma: float
     seed: int | None
+
+    @property
+    def smallest_td_error(self) -> float:
+        """Smaller TD errors are taken for this: 1 with LAP, else 0."""
+        return 1.0 if self.priority == "lap" else 0.0
 
     @classmethod
     def parse(cls, **given: Any) -> PriorityOptions:
@@ -41,8 +51,15 @@ class PriorityOptions:
                 f"beta_final must not be below beta (beta only rises), but beta_final={given['beta_final']!r} and "
                 f"beta={given['beta']!r}; for a constant beta give both the same value"
             )
+        priority = given["priority"]
+        if priority not in PRIORITIES:
+            raise ConfigurationError(f"priority must be one of {', '.join(PRIORITIES)}, not {priority!r}")
+        epsilon = parse_number("epsilon", given["epsilon"], 0.0, 1e6)
+        if priority == "lap":  # max(|δ|, 1) takes the place of |δ| + ε, and there are no weights
+            beta = beta_final = epsilon = 0.0
         seed = given["seed"]
         return cls(
+            priority=priority,
             alpha=parse_number("alpha", given["alpha"], 0.0, 1.0),
             beta=beta,
             beta_final=beta_final,
@@ -51,7 +68,9 @@ class PriorityOptions:
             rule_warmup=parse_integer("rule_warmup", given["rule_warmup"]),
             uniform_fraction=parse_number("uniform_fraction", given["uniform_fraction"], 0.0, 1.0),
             trace_decay=parse_number("trace_decay", given["trace_decay"], 0.0, 1.0),
-            epsilon=parse_number("epsilon", given["epsilon"], 0.0, 1e6),
+            epsilon=epsilon,
+            n_steps=parse_integer("n_steps", given["n_steps"], 1),
+            gamma=parse_number("gamma", given["gamma"], 0.0, 1.0),
             seed=None if seed is None else parse_integer("seed", seed),
         )
 

@@ -12,6 +12,8 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+Observations = Any
+"""An array, or a dictionary of arrays where the observation space is a Dict; all of the same length."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Transitions:
     Transitions as they are stored: raw observations (before VecNormalize), actions as the algorithm stored them
     (SAC and TD3 store them scaled to [-1, 1]).
 
-    :param observations: shape ``(n, *observation_shape)``, dtype of the observation space
+    :param observations: shape ``(n, *observation_shape)``, dtype of the observation space; for a Dict space a dictionary
+        with one such array per key
     :param next_observations: the same; at an episode's end the true last observation
     :param actions: shape ``(n, action_dim)``
     :param rewards: float32, shape ``(n,)``
@@ -47,8 +50,8 @@ class Transitions:
     :param timeouts: float32, shape ``(n,)``: 1 where it ended by a time limit
     """
 
-    observations: Array
-    next_observations: Array
+    observations: Observations
+    next_observations: Observations
     actions: Array
     rewards: Array
     dones: Array

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sb3_nser.replay.records import Array, Episode, IntArray, Transitions
+from sb3_nser.replay.records import Array, Episode, IntArray, Observations, Transitions
 from sb3_nser.replay.trace import BoolArray
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class RingMixin(_Base):
     def _init_ring(self) -> None:
         self._added = 0
         self._breaks: list[int] = []  # serials that begin an episode though the step before did not end one
+        self._break_unsure = False  # whether the last of them may turn out to be none
         self._evicted_ends: BoolArray = np.ones(self.n_envs, dtype=np.bool_)  # did the row before the oldest end one?
 
     @property
@@ -43,6 +44,10 @@ class RingMixin(_Base):
 
     def add(self, *args: Any, **kwargs: Any) -> None:
         """Store one step of every environment; see SB3's ``ReplayBuffer.add``."""
+        if self._break_unsure:
+            self._break_unsure = False
+            if self._continues(kwargs["obs"] if "obs" in kwargs else args[0]):
+                self._breaks.pop()
         if self.full:
             self._evicted_ends = (self.dones[self.pos] > 0) | (self._first_kept() + 1 in self._breaks)
         super().add(*args, **kwargs)
@@ -55,12 +60,31 @@ class RingMixin(_Base):
         super().reset()
         self._added = -(-self._added // self.buffer_size) * self.buffer_size
         self._breaks = []
+        self._break_unsure = False
         self._evicted_ends = np.ones(self.n_envs, dtype=np.bool_)
 
     def mark_break(self) -> None:
         """Say that the next transition does not continue the last one (the environment was reset in between)."""
+        self._break_unsure = False
         if self.size() > 0 and (not self._breaks or self._breaks[-1] != self._added):
             self._breaks.append(self._added)
+
+    def _mark_break_unless_continued(self) -> None:
+        """Like ``mark_break``, but taken back if the next transition begins with what the last one came to."""
+        before, unsure = len(self._breaks), self._break_unsure
+        self.mark_break()
+        self._break_unsure = unsure or len(self._breaks) > before
+
+    def _continues(self, observations: Observations) -> bool:
+        last = self._next_observations(self._slots(self._added - 1, self._added))
+        going_on = self.dones[self.pos - 1] == 0
+        now, last = (one if isinstance(one, dict) else {"": one} for one in (observations, last))
+        return all(
+            np.array_equal(
+                np.asarray(now[key]).reshape(last[key].shape).astype(last[key].dtype)[going_on], last[key][going_on]
+            )
+            for key in last
+        )
 
     def transitions(self, indices: IntArray) -> Transitions:
         """
@@ -71,13 +95,9 @@ class RingMixin(_Base):
         :raises IndexError: for a slot that is not filled
         """
         indices = self._filled(indices)
-        if self.optimize_memory_usage:
-            next_observations = self._take(self.observations, (indices + self.n_envs) % self.n_slots)
-        else:
-            next_observations = self._take(self.next_observations, indices)
         return Transitions(
-            self._take(self.observations, indices),
-            next_observations,
+            self._take_each(self.observations, indices),
+            self._next_observations(indices),
             self._take(self.actions, indices),
             self._take(self.rewards, indices),
             self._take(self.dones, indices),
@@ -138,6 +158,30 @@ class RingMixin(_Base):
     def _take(self, array: Array, indices: IntArray) -> Array:
         flat: Array = array.reshape(self.n_slots, *array.shape[2:])  # a view: one index is faster than a pair
         return flat[indices]
+
+    def _take_each(self, arrays: Observations, indices: IntArray) -> Observations:
+        if isinstance(arrays, dict):
+            return {key: self._take(array, indices) for key, array in arrays.items()}
+        return self._take(arrays, indices)
+
+    def _next_observations(self, indices: IntArray) -> Observations:
+        if self.optimize_memory_usage:
+            return self._take_each(self.observations, (indices + self.n_envs) % self.n_slots)
+        return self._take_each(self.next_observations, indices)
+
+    def _steps_after(self, indices: IntArray, n_steps: int) -> tuple[IntArray, BoolArray]:
+        """
+        The slots of a step and of those that follow it in the same environment, and whether nothing follows one of them:
+        its episode ended, it is the newest, or the environment was reset behind it. Both of shape ``(m, n_steps)``.
+        """
+        rows, envs = np.divmod(indices, self.n_envs)
+        serials = self._generations(rows)[:, None] + np.arange(n_steps)
+        slots: IntArray = serials % self.buffer_size * self.n_envs + envs[:, None]
+        stops = (self._take(self.dones, slots) > 0) | (self._take(self.timeouts, slots) > 0)
+        stops |= serials >= self._added - 1
+        for serial in self._breaks:
+            stops |= serials == serial - 1
+        return slots, stops
 
     def _head_excluded(self) -> bool:
         # with one array for both observations, the row at the write head has lost its own

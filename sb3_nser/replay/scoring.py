@@ -45,7 +45,7 @@ class ScoringMixin(RingMixin):
         filled = self._store.scores[: self.n_transitions]
         return float(filled.mean()) if len(filled) else 0.0
 
-    def set_scorer(self, scorer: Scorer | None, state: dict[str, Any] | None = None) -> None:
+    def set_scorer(self, scorer: Scorer | None, state: dict[str, Any] | None = None, *, keep_scores: bool = False) -> None:
         """
         Give the function that scores transitions, or take it away.
 
@@ -54,6 +54,8 @@ class ScoringMixin(RingMixin):
 
         :param scorer: takes ``Transitions`` of n rows and returns n numbers in [0, 1]
         :param state: plain JSON data to be kept in ``rule_state`` and saved with the buffer
+        :param keep_scores: True says that the rows have their scores from this very function (built anew after loading, say):
+            nothing is scored again but what was waiting for it already
         :raises NSERError: if the scores of the rows it is tried on have a wrong shape, are NaN or lie outside [0, 1]
         """
         if scorer is not None and self._first_valid() < self._added:
@@ -66,7 +68,8 @@ class ScoringMixin(RingMixin):
             self._store.clear_scores()
         else:
             self.mark_linked()
-        self.rescore()
+        if not (keep_scores and scorer is not None):
+            self.rescore()
 
     def rescore(self) -> None:
         """

@@ -1,7 +1,9 @@
 """Buffers whose rows say where they are: the reward of (row, env) at its n-th writing is 1000 * writing + env."""
 
 import numpy as np
+import torch as th
 from gymnasium import spaces
+from scipy import stats
 
 from sb3_nser.replay import NSERReplayBuffer
 
@@ -39,3 +41,35 @@ def count(buffer, batches, batch_size):
         buffer.sample(batch_size)
         drawn += np.bincount(buffer.last_sample.indices, minlength=buffer.n_slots)
     return drawn
+
+
+def chi_square(drawn, q):
+    """p-value of the counts; slots that cannot be drawn must not have been."""
+    assert drawn[: len(q)][q == 0].sum() == 0 and drawn[len(q) :].sum() == 0
+    possible = q > 0
+    return stats.chisquare(drawn[: len(q)][possible], q[possible] * drawn.sum()).pvalue if possible.sum() > 1 else 1.0
+
+
+def sb3_batch(buffer, info, env=None):
+    """The same rows through SB3's own code: its random draw of the environment is told what to give."""
+    original = np.random.randint
+    np.random.randint = lambda *args, **kwargs: info.env_indices
+    try:
+        return buffer._get_samples(info.indices // buffer.n_envs, env=env)
+    finally:
+        np.random.randint = original
+
+
+def assert_same_batch(got, expected):
+    assert type(got) is type(expected)
+    for field in expected._fields:
+        one, other = getattr(got, field), getattr(expected, field)
+        if other is None:
+            assert one is None
+            continue
+        if not isinstance(other, dict):
+            one, other = {field: one}, {field: other}
+        assert one.keys() == other.keys()
+        for key, tensor in other.items():
+            assert one[key].dtype == tensor.dtype and one[key].shape == tensor.shape and one[key].device == tensor.device
+            assert th.equal(one[key], tensor), (field, key)

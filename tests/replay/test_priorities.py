@@ -34,6 +34,7 @@ def test_c43_numbers_may_be_text():
 @pytest.mark.parametrize(
     "name, value",
     [
+        ("priority", "rank"), ("priority", 1), ("priority", None),
         ("alpha", -0.1), ("alpha", 1.1), ("alpha", float("nan")), ("alpha", True), ("alpha", None), ("alpha", "much"),
         ("alpha", [0.6]), ("beta", -1), ("beta", float("nan")), ("beta", np.inf), ("beta_final", 0.1), ("beta_final", 2),
         ("rule_fraction", 1.5), ("rule_fraction", "lin_2"), ("rule_fraction", "lin_x"), ("rule_fraction", "exp_0.5"),

@@ -2,25 +2,15 @@
 
 import numpy as np
 import pytest
-import torch as th
 from gymnasium import spaces
-from scipy import stats
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_nser.errors import NSERError, NSERWarning, UnsupportedError
+from sb3_nser.errors import NSERError, NSERWarning
 from sb3_nser.replay import NSERReplayBuffer
 
-from .helpers import DISCRETE, OBS, count, fill, make
-
-
-def chi_square(drawn, q):
-    """p-value of the counts; slots that cannot be drawn must not have been."""
-    assert drawn[: len(q)][q == 0].sum() == 0 and drawn[len(q) :].sum() == 0
-    possible = q > 0
-    return stats.chisquare(drawn[: len(q)][possible], q[possible] * drawn.sum()).pvalue if possible.sum() > 1 else 1.0
+from .helpers import DISCRETE, OBS, assert_same_batch, chi_square, count, fill, make, sb3_batch
 
 
 def stated(td, scores, alpha, epsilon, lam, u, boost, drawable):
@@ -220,27 +210,6 @@ def test_reset_starts_afresh_and_drops_what_comes_late():
     np.testing.assert_allclose(buffer.probabilities(), 0.1)
 
 
-def sb3_batch(buffer, info, env=None):
-    """The same rows through SB3's own code: its random draw of the environment is told what to give."""
-    original = np.random.randint
-    np.random.randint = lambda *args, **kwargs: info.env_indices
-    try:
-        return buffer._get_samples(info.indices // buffer.n_envs, env=env)
-    finally:
-        np.random.randint = original
-
-
-def assert_same_batch(got, expected):
-    assert type(got) is ReplayBufferSamples is type(expected)
-    for field in ReplayBufferSamples._fields:
-        one, other = getattr(got, field), getattr(expected, field)
-        if other is None:
-            assert one is None
-            continue
-        assert one.dtype == other.dtype and one.shape == other.shape and one.device == other.device
-        assert th.equal(one, other), field
-
-
 SPACES = {
     "vector": (OBS, DISCRETE),
     "float64": (spaces.Box(-1, 1, (2,), np.float64), spaces.Box(-1, 1, (2,), np.float64)),
@@ -334,12 +303,6 @@ def test_c29_one_array_for_both_observations():
         obs, following = batch.observations.numpy(), batch.next_observations.numpy()
         np.testing.assert_array_equal(following[:, 0], obs[:, 0] + 1)
         np.testing.assert_array_equal(batch.rewards.numpy()[:, 0], 1000 * obs[:, 0] + obs[:, 1])
-
-
-@pytest.mark.parametrize("space", [spaces.Dict({"a": OBS}), spaces.Tuple([OBS, OBS])])
-def test_dict_and_tuple_observations_are_refused_with_the_way_out(space):
-    with pytest.raises(UnsupportedError, match="FlattenObservation"):
-        make(observation_space=space)
 
 
 def test_without_a_callback_it_is_uniform_and_says_so_once():

@@ -10,6 +10,7 @@ import tracemalloc
 import cloudpickle
 import numpy as np
 import pytest
+import torch as th
 from sb3_contrib import QRDQN, TQC, CrossQ
 from stable_baselines3 import DDPG, DQN, SAC, TD3
 from stable_baselines3.common.buffers import ReplayBuffer
@@ -82,7 +83,7 @@ def test_c16_a_saved_buffer_holds_no_scorer_and_a_copy_is_independent():
     buffer = used_buffer()
     buffer.sample(8)
     state = buffer.__getstate__()
-    assert "_scorer" not in state and "last_batch" not in state and state["state_version"] == 1
+    assert "_scorer" not in state and "last_batch" not in state and state["state_version"] == 2
     twin = copy.deepcopy(buffer)
     before = buffer.probabilities()
     twin.update_priorities([0], [1e6])
@@ -95,6 +96,20 @@ def test_the_state_version_is_checked():
     for version in (0, 99, None):
         with pytest.raises(NSERError, match=f"state version {version}"):
             NSERReplayBuffer.__new__(NSERReplayBuffer).__setstate__({**state, "state_version": version})
+
+
+def test_c17_a_file_saved_on_a_gpu_loads_without_one(tmp_path):
+    model = make_dqn()
+    model.learn(40)
+    model.replay_buffer.sample(8)
+    model.replay_buffer.device = th.device("cuda")  # all that a buffer keeps of a GPU
+    model.save_replay_buffer(tmp_path / "buffer")
+    holds_tensors = [name for name, value in model.replay_buffer.__getstate__().items() if isinstance(value, th.Tensor)]
+    assert holds_tensors == []
+    again = make_dqn()
+    again.load_replay_buffer(tmp_path / "buffer")
+    again.replay_buffer.mark_linked()
+    assert again.replay_buffer.sample(8).observations.device.type == "cpu"
 
 
 class Linked(BaseCallback):
