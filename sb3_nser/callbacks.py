@@ -60,7 +60,10 @@ class PriorityCallback(BaseCallback):
     def _on_training_start(self) -> None:
         self._link = LearnerLink(self.model)
         self._link.install()
-        self.buffer.set_progress(self._progress(), restart=self.num_timesteps == 0)
+        fresh = self.num_timesteps == 0
+        self.buffer.set_progress(self._progress(), restart=fresh)
+        if not fresh:
+            self.buffer.mark_break_unless_continued()  # set_env() may have put another environment in place
         self._next_log = self.num_timesteps
 
     def _on_step(self) -> bool:

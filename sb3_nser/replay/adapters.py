@@ -12,6 +12,7 @@ from typing import Any
 import torch as th
 from sb3_contrib import QRDQN, TQC, CrossQ
 from stable_baselines3 import DDPG, DQN, SAC, TD3
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_nser.errors import UnsupportedError
 
@@ -137,6 +138,10 @@ def adapter_for(model: Any) -> Adapter:
         if isinstance(model, adapter.classes):
             return adapter
     handled = ", ".join(adapter.names for adapter in ADAPTERS)
+    if not isinstance(model, OffPolicyAlgorithm):
+        raise UnsupportedError(
+            f"{type(model).__name__} learns from no replay buffer, so there is nothing to prioritise; use one of {handled}."
+        )
     raise UnsupportedError(
         f"rule-weighted replay does not know how {type(model).__name__} learns from its replay buffer; it handles {handled} "
         "and their subclasses"

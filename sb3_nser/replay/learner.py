@@ -100,6 +100,9 @@ class LearnerLink:
         """Take the hooks away; does nothing where there are none."""
         for handle in self._handles:
             handle.remove()
+        buffer = getattr(self.model, "replay_buffer", None)
+        if self._handles and isinstance(buffer, PriorityMixin):
+            buffer.mark_unlinked()
         self._handles = []
         self._critic = self._consumed = self._caught = self._noted = None
         self._parts = []

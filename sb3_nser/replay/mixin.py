@@ -191,6 +191,11 @@ class PriorityMixin(WritingMixin):
         """Called by the learner link, and by whoever writes priorities or scores: there is nothing to warn about."""
         self._linked = True
 
+    def mark_unlinked(self) -> None:
+        """Called by the learner link when it leaves: whoever trains on without it is warned again."""
+        self._linked = False
+        self._unlinked_samples = 0
+
     def _warn_if_unlinked(self) -> None:
         if self._linked or self.alpha == 0.0:
             return
@@ -219,4 +224,4 @@ class PriorityMixin(WritingMixin):
             )
         self.__dict__.update({key: value for key, value in state.items() if key != "state_version"})
         self._init_unsaved()
-        self._mark_break_unless_continued()
+        self.mark_break_unless_continued()

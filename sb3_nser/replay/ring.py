@@ -69,8 +69,11 @@ class RingMixin(_Base):
         if self.size() > 0 and (not self._breaks or self._breaks[-1] != self._added):
             self._breaks.append(self._added)
 
-    def _mark_break_unless_continued(self) -> None:
-        """Like ``mark_break``, but taken back if the next transition begins with what the last one came to."""
+    def mark_break_unless_continued(self) -> None:
+        """
+        Like ``mark_break``, but taken back if the next transition begins with what the last one came to: for training that is
+        resumed, perhaps in another environment (``set_env``).
+        """
         before, unsure = len(self._breaks), self._break_unsure
         self.mark_break()
         self._break_unsure = unsure or len(self._breaks) > before

@@ -241,3 +241,28 @@ def test_demo_keeps_the_last_results_until_it_can_run(tmp_path: Path) -> None:
 def test_errors_of_ours_are_neither_value_nor_assertion_errors() -> None:
     for kind in (ConfigurationError, LLMUnavailableError, NSERError):
         assert not issubclass(kind, ValueError | AssertionError)
+
+
+# ------------------------------------------------------------------------------------------------- training on without us
+
+
+def test_training_on_without_the_callback_is_warned_about() -> None:
+    model = dqn()
+    model.learn(400, callback=PriorityCallback())
+    with pytest.warns(NSERWarning, match="no callback feeds it"):
+        model.learn(1_000, reset_num_timesteps=False)
+    model.learn(300, callback=PriorityCallback(), reset_num_timesteps=False)
+    with pytest.warns(NSERWarning, match="no callback feeds it"):
+        model.train(gradient_steps=150, batch_size=32)
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_another_environment_does_not_continue_the_last_episode(another: bool) -> None:
+    model = dqn("MountainCar-v0", learning_starts=10**6)
+    model.learn(130, callback=PriorityCallback())
+    if another:
+        model.set_env(gym.make("MountainCar-v0"))
+    model.learn(300, callback=PriorityCallback(), reset_num_timesteps=False)
+    lengths = [len(episode.indices) for episode in model.replay_buffer.complete_episodes()]
+    assert max(lengths) <= 200  # the time limit: nothing was stitched together
+    assert sum(lengths) == 400 if not another else sum(lengths) in (200, 330)
