@@ -26,6 +26,7 @@ NOT_IN_VIEW_DISTANCE = 14.0
 _CODES = {"key": pv.KEY, "door": pv.DOOR, "goal": pv.GOAL, "ball": pv.BALL, "box": pv.BOX, "lava": pv.LAVA}
 _DIRECTIONS = ("not_visible", "ahead", "left", "right")
 _STATES = ("open", "closed", "locked", "not_visible")
+_FRONT_STATES = ("none", *_STATES[:3])
 
 
 def minigrid_vocabulary(
@@ -74,6 +75,8 @@ def _features(task: Task, carries: bool) -> tuple[Feature, ...]:
     if "door" in kinds:
         meaning = "state of the nearest door in view"
         features.append(Feature("door_state", "category", meaning, _door_state, values=_STATES))
+        meaning = "state of the door straight ahead, none if there is no door"
+        features.append(Feature("front_door_state", "category", meaning, _front_door_state, values=_FRONT_STATES))
     for kind in kinds:
         if kind == "lava":
             continue
@@ -148,6 +151,10 @@ def _distance(kind: int, view: PartialView, _later: Any) -> th.Tensor:
 
 def _door_state(view: PartialView, _later: Any) -> th.Tensor:
     return view.door_state()
+
+
+def _front_door_state(view: PartialView, _later: Any) -> th.Tensor:
+    return (view.object_at(pv.FRONT) == pv.DOOR) * (view.state_at(pv.FRONT) + 1)
 
 
 def _free(cell: int, view: PartialView, _later: Any) -> th.Tensor:

@@ -41,18 +41,20 @@ def test_doorkey_solved_by_hand(form):
 
     seen = stand(env, 2, 3, RIGHT)
     assert (seen["door_visible"], seen["door_direction"], seen["door_state"]) == ("yes", "ahead", "locked")
-    assert step("forward")[0]["front_object"] == "locked_door"
+    seen = step("forward")[0]
+    assert seen["front_object"] == "locked_door" and seen["front_door_state"] == "locked"
     seen = step("toggle")[0]
     assert seen["front_object"] == "open_door" and seen["door_state"] == "open" and seen["carrying"] == "key"
+    assert seen["front_door_state"] == "open"
     seen = step("toggle")[0]
-    assert seen["front_object"] == "closed_door" and seen["door_state"] == "closed"
+    assert seen["front_object"] == "closed_door" and seen["door_state"] == seen["front_door_state"] == "closed"
     step("toggle")
     seen = step("forward")[0]
     assert seen["door_visible"] == "no" and seen["front_object"] == "empty", "the door one stands in is not in view"
     seen = step("forward")[0]
     assert seen["goal_visible"] == "yes" and seen["goal_direction"] == "right"
 
-    assert stand(env, 6, 5, DOWN)["front_object"] == "goal"
+    assert stand(env, 6, 5, DOWN)["front_object"] == "goal" and stand(env, 6, 5, DOWN)["front_door_state"] == "none"
     assert stand(env, 6, 5, RIGHT)["front_object"] == "wall"
     stand(env, 6, 5, DOWN)
     _, reward, terminated = step("forward")
