@@ -12,6 +12,7 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_nser.errors import UnsupportedError
+from sb3_nser.replay.gather import as_tensor, take_rows
 from sb3_nser.replay.mixin import PriorityMixin
 from sb3_nser.replay.options import PriorityOptions, refuse_unknown
 from sb3_nser.replay.priorities import parse_integer
@@ -113,15 +114,22 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
 
     def _gather(self, rows: IntArray, envs: IntArray, env: VecNormalize | None) -> ReplayBufferSamples:
         # what SB3's _get_samples does, for given pairs of row and environment (it draws the environment at random)
-        raw = self.transitions(rows * self.n_envs + envs)
+        slots = rows * self.n_envs + envs if self.n_envs > 1 else rows
+        following = (slots + self.n_envs) % self.n_slots if self.optimize_memory_usage else slots
+        dones = take_rows(self.dones, slots)
+        if self.handle_timeout_termination:
+            dones = dones * (1 - take_rows(self.timeouts, slots))
+        rewards = take_rows(self.rewards, slots).reshape(-1, 1)
         arrays: tuple[Any, ...] = (
-            self._normalize_obs(raw.observations, env),
-            raw.actions,
-            self._normalize_obs(raw.next_observations, env),
-            (raw.dones * (1 - raw.timeouts)).reshape(-1, 1),
-            self._normalize_reward(raw.rewards.reshape(-1, 1), env),
+            self._normalize_obs(take_rows(self.observations, slots), env),
+            take_rows(self.actions, slots),
+            self._normalize_obs(
+                take_rows(self.observations if self.optimize_memory_usage else self.next_observations, following), env
+            ),
+            dones.reshape(-1, 1),
+            self._normalize_reward(rewards, env),
         )
-        return ReplayBufferSamples(*(self.to_torch(array) for array in arrays))
+        return ReplayBufferSamples(*(as_tensor(array, self.device) for array in arrays))
 
 
 def _keywords(buffer_class: type) -> list[str]:

@@ -83,10 +83,9 @@ class PriorityMixin(ScoringMixin):
         self._require_transitions()
         self._score_pending()
         mixture = self._mixture()
-        chosen, ranks = self._store.draw(self._rng, mixture, batch_size)
-        indices = np.concatenate([chosen, self._floor_slots(ranks)])
+        first = (self.pos + 1) * self.n_envs if self._head_excluded() else 0
+        indices, q = self._store.draw(self._rng, mixture, batch_size, first)
         rows, envs = np.divmod(indices, self.n_envs)
-        q = mixture.probabilities(self._store.base.get(indices), self._store.rule.get(indices))
         weights = importance_weights(q, mixture.count, self.beta_now)
         self.last_sample = SampleInfo(indices, envs, q, weights, self._generations(rows))
         self.rule_fraction_now = mixture.rule_fraction
@@ -137,11 +136,6 @@ class PriorityMixin(ScoringMixin):
             max_boost=self.options.max_boost,
         )
 
-    def _floor_slots(self, ranks: IntArray) -> IntArray:
-        if not self._head_excluded():
-            return ranks
-        return (ranks + (self.pos + 1) * self.n_envs) % self.n_slots
-
     def _gather(self, rows: IntArray, envs: IntArray, env: VecNormalize | None) -> Any:
         raise NotImplementedError
 
@@ -191,18 +185,40 @@ class PriorityMixin(ScoringMixin):
         where = np.atleast_1d(np.asarray(indices))
         if values.shape != where.shape:
             raise ValueError(f"{where.shape} indices were given with {values.shape} TD errors; give one for each")
-        _refuse("TD error", where, values, ~((values >= 0.0) & (values < np.inf)), "finite and not negative")
+        if values.size and not (values.min() >= 0.0 and values.max() < np.inf):
+            _refuse("TD error", where, values, ~((values >= 0.0) & (values < np.inf)), "finite and not negative")
         self._flush()
         if generations is not None:
             given = np.atleast_1d(np.asarray(generations, dtype=np.int64))
             if given.shape != where.shape:
                 raise ValueError(f"{where.shape} indices were given with {given.shape} generations; give one for each")
-            current = (where >= 0) & (where < self.n_transitions) & (self._generations(where // self.n_envs) == given)
-            self.stale_writes += int(np.count_nonzero(~current))
-            where, values = where[current], values[current]
+            current = self._generations(where // self.n_envs) == given
+            if where.size and (not current.all() or where.min() < 0 or where.max() >= self.n_transitions):
+                current &= (where >= 0) & (where < self.n_transitions)
+                self.stale_writes += int(np.count_nonzero(~current))
+                where, values = where[current], values[current]
         where, values = self._without_head(self._filled(where), values)
         self.mark_linked()  # whoever calls this feeds the buffer, link or not
         self._store.write_td_errors(where, values)
+
+    def rewrite_td_errors(self, td_errors: npt.ArrayLike) -> None:
+        """
+        Write the TD errors of all filled slots at once: a few milliseconds for a million.
+
+        :param td_errors: ``|δ|``, finite and not negative, shape ``(n_transitions,)``
+        :raises ValueError: for another shape, or a value that is NaN, infinite or negative; nothing is written then
+        """
+        values = np.asarray(td_errors, dtype=np.float64)
+        if values.shape != (self.n_transitions,):
+            raise ValueError(f"the buffer holds {self.n_transitions} transitions, but TD errors of shape {values.shape} were given")
+        if values.size and not (values.min() >= 0.0 and values.max() < np.inf):
+            slots = np.arange(len(values))
+            _refuse("TD error", slots, values, ~((values >= 0.0) & (values < np.inf)), "finite and not negative")
+        self._flush()
+        self.mark_linked()
+        self._store.rewrite_td_errors(values)
+        if self._head_excluded():
+            self._store.withdraw(self._slots(self._first_kept(), self._first_kept() + 1))
 
     def set_scores(self, indices: npt.ArrayLike, scores: npt.ArrayLike) -> None:
         """
