@@ -22,16 +22,15 @@ def _compile(function: Callable[..., Any]) -> Any:
 
 
 @_compile
-def _quarter(data: FloatArray, i: int) -> float:
-    return (data[i] + data[i + 16]) + (data[i + 8] + data[i + 24])
+def _lane(data: FloatArray, i: int) -> float:
+    return ((data[i] + data[i + 8]) + data[i + 16]) + data[i + 24]
 
 
 @_compile
 def _block_sum(data: FloatArray, i: int) -> float:
-    # halves added to each other, four times over: short chains that the processor works on at once
-    even = (_quarter(data, i) + _quarter(data, i + 4)) + (_quarter(data, i + 2) + _quarter(data, i + 6))
-    odd = (_quarter(data, i + 1) + _quarter(data, i + 5)) + (_quarter(data, i + 3) + _quarter(data, i + 7))
-    return even + odd
+    first = (_lane(data, i) + _lane(data, i + 1)) + (_lane(data, i + 2) + _lane(data, i + 3))
+    second = (_lane(data, i + 4) + _lane(data, i + 5)) + (_lane(data, i + 6) + _lane(data, i + 7))
+    return first + second
 
 
 @_compile
@@ -87,6 +86,29 @@ def set_leaves(data: FloatArray, offsets: IntArray, indices: IntArray, values: F
 
 
 @_compile
+def _raise_or_lower(data: FloatArray, offsets: IntArray, index: int, value: float) -> None:
+    # a block is read only when the one that held its maximum is lowered
+    before = data[index]
+    data[index] = value
+    node = index
+    for level in range(1, len(offsets)):
+        start = offsets[level - 1] + node // FAN_OUT * FAN_OUT
+        node //= FAN_OUT
+        here = offsets[level] + node
+        known = data[here]
+        if value >= known:
+            data[here] = value
+        elif before == known:
+            value = _block_max(data, start)
+            if value == known:
+                return
+            data[here] = value
+        else:
+            return
+        before = known
+
+
+@_compile
 def write(
     td: FloatArray,
     base: FloatArray,
@@ -99,86 +121,88 @@ def write(
 ) -> None:
     """|δ|, b and S·b of some slots, and all that lies above them."""
     scored = False
+    seen = 0.0
+    for i in indices:  # ask for all of them at once instead of waiting for each
+        seen += (td[i] + base[i]) + (scores[i] + rule[i])
+    if not seen >= 0.0:
+        raise ValueError("a tree holds a negative mass")
     for j in range(len(indices)):
         i = indices[j]
-        td[i] = errors[j]
+        _raise_or_lower(td, offsets, i, errors[j])
         base[i] = masses[j]
         product = scores[i] * masses[j]
         if rule[i] != product:
             rule[i] = product
             scored = True
-    _refresh(td, offsets, indices, True)
     _refresh(base, offsets, indices, False)
     if scored:
         _refresh(rule, offsets, indices, False)
 
 
 @_compile
-def _top_level(offsets: IntArray) -> int:
-    level = len(offsets) - 2
-    while level > 0 and offsets[level] - offsets[level - 1] <= TOP_NODES:
-        level -= 1
-    return level
-
-
-@_compile
-def _top_sums(data: FloatArray, offsets: IntArray, level: int) -> FloatArray:
-    start, end = offsets[level], offsets[level + 1]
-    sums = np.empty(end - start)
-    total = 0.0
-    for node in range(end - start):
-        total += data[start + node]
-        sums[node] = total
-    return sums
-
-
-@_compile
-def _descend(data: FloatArray, offsets: IntArray, top: int, sums: FloatArray, query: float) -> int:
-    rest = query
-    low, high = 0, len(sums)
-    while low < high:  # the first node whose sum exceeds the query
-        middle = (low + high) // 2
-        if sums[middle] > rest:
-            high = middle
-        else:
-            low = middle + 1
-    node = low
-    if node == len(sums):
+def _last_with_mass(data: FloatArray, start: int, node: int) -> int:
+    while node > 0 and not data[start + node] > 0.0:
         node -= 1
-        while node > 0 and not data[offsets[top] + node] > 0.0:
-            node -= 1
-        rest = np.inf
-    elif node > 0:
-        rest -= sums[node - 1]
-    for level in range(top - 1, -1, -1):
-        start = offsets[level] + node * FAN_OUT
-        before = 0.0
-        chosen = -1
-        for child in range(FAN_OUT):
-            after = before + data[start + child]
-            if after > rest:
-                chosen = child
-                break
-            before = after
-        if chosen < 0:  # rounding left the query at or past the block's end: take its last child with mass
-            chosen = FAN_OUT - 1
-            while chosen > 0 and not data[start + chosen] > 0.0:
-                chosen -= 1
-            rest = np.inf
-        else:
-            rest -= before
-        node = node * FAN_OUT + chosen
     return node
+
+
+@_compile
+def _begin(data: FloatArray, offsets: IntArray, nodes: IntArray, rest: FloatArray) -> int:
+    # at the top: the first node whose sum exceeds the query
+    top = len(offsets) - 2
+    while top > 0 and offsets[top] - offsets[top - 1] <= TOP_NODES:
+        top -= 1
+    start, size = offsets[top], offsets[top + 1] - offsets[top]
+    sums = np.cumsum(data[start : start + size])
+    node, before = 0, -1.0
+    for j in range(len(rest)):
+        query = rest[j]
+        if query < before:
+            node = np.searchsorted(sums, query, side="right")
+        else:  # queries that rise go on where the last one stood
+            while node < size and sums[node] <= query:
+                node += 1
+        before = query
+        nodes[j] = node
+        if node == size:
+            nodes[j] = _last_with_mass(data, start, size - 1)
+            rest[j] = np.inf
+        elif node > 0:
+            rest[j] -= sums[node - 1]
+    return top
+
+
+@_compile
+def _search(data: FloatArray, offsets: IntArray, nodes: IntArray, rest: FloatArray) -> None:
+    for level in range(_begin(data, offsets, nodes, rest) - 1, -1, -1):
+        if level == 0:  # ask for the leaves of all queries at once instead of waiting for those of each
+            seen = 0.0
+            for j in range(len(rest)):
+                start = nodes[j] * FAN_OUT
+                seen += (data[start] + data[start + 8]) + (data[start + 16] + data[start + 24])
+            if not seen >= 0.0:
+                raise ValueError("a tree holds a negative mass")
+        for j in range(len(rest)):
+            start = offsets[level] + nodes[j] * FAN_OUT
+            total, before, chosen = 0.0, 0.0, 0
+            for child in range(FAN_OUT):  # all of them: a loop that may end anywhere keeps the processor guessing
+                total += data[start + child]
+                passed = total <= rest[j]
+                chosen += passed
+                before = total if passed else before
+            if chosen == FAN_OUT:  # rounding left the query at or past the block's end: take its last child with mass
+                chosen = _last_with_mass(data, start, FAN_OUT - 1)
+                rest[j] = np.inf
+            else:
+                rest[j] -= before
+            nodes[j] = nodes[j] * FAN_OUT + chosen
 
 
 @_compile
 def find(data: FloatArray, offsets: IntArray, prefix_sums: FloatArray) -> IntArray:
     """The leaf under each prefix sum."""
-    top = _top_level(offsets)
-    sums = _top_sums(data, offsets, top)
     found = np.empty(len(prefix_sums), dtype=np.int64)
-    for j in range(len(prefix_sums)):
-        found[j] = _descend(data, offsets, top, sums, prefix_sums[j])
+    _search(data, offsets, found, prefix_sums.copy())
     return found
 
 
@@ -197,23 +221,31 @@ def draw(
     count, first, capacity = floor
     everywhere, by_base, by_rule = factors
     size = len(points)
-    top = _top_level(offsets)
-    sums = _top_sums(base, offsets, top)
-    rule_sums = _top_sums(rule, offsets, top) if lam > 0.0 else sums
     base_total, rule_total = base[-1], rule[-1]
     slots = np.empty(size, dtype=np.int64)
-    chances = np.empty(size)
+    queries = np.empty(size)
+    to_rule, to_base = 0, 0  # points rise: first those of the rules, then those of the base
     for j in range(size):
         point = min((j + points[j]) / size, 1.0 - 2.0**-53)
         if point < lam:
             query = point / lam * rule_total
-            slot = _descend(rule, offsets, top, rule_sums, query if query < rule_total else np.inf)
+            queries[j] = query if query < rule_total else np.inf
+            to_rule = to_base = j + 1
         elif point < rest:
             query = (point - lam) / (rest - lam) * base_total
-            slot = _descend(base, offsets, top, sums, query if query < base_total else np.inf)
+            queries[j] = query if query < base_total else np.inf
+            to_base = j + 1
         else:
             rank = min(int((point - rest) / (1.0 - rest) * count), count - 1)
-            slot = (rank + first) % capacity
-        slots[j] = slot
-        chances[j] = everywhere + base[slot] * by_base + rule[slot] * by_rule
+            slots[j] = (rank + first) % capacity
+    if to_rule > 0:
+        _search(rule, offsets, slots[:to_rule], queries[:to_rule])
+    if to_base > to_rule:
+        _search(base, offsets, slots[to_rule:to_base], queries[to_rule:to_base])
+    chances = queries
+    for j in range(size):
+        chances[j] = everywhere + base[slots[j]] * by_base
+    if by_rule > 0.0:
+        for j in range(size):
+            chances[j] += rule[slots[j]] * by_rule
     return slots, chances

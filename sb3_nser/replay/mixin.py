@@ -56,6 +56,7 @@ class PriorityMixin(ScoringMixin):
         self.stale_writes = 0
         self.last_sample = None
         self._last_count = 0
+        self._sampled_at = -1
         self._init_unsaved()
 
     def _init_unsaved(self) -> None:
@@ -87,7 +88,10 @@ class PriorityMixin(ScoringMixin):
         indices, q = self._store.draw(self._rng, mixture, batch_size, first)
         rows, envs = np.divmod(indices, self.n_envs)
         weights = importance_weights(q, mixture.count, self.beta_now)
-        self.last_sample = SampleInfo(indices, envs, q, weights, self._generations(rows))
+        generations = self._generations(rows)
+        indices.flags.writeable = generations.flags.writeable = False  # update_priorities trusts them
+        self.last_sample = SampleInfo(indices, envs, q, weights, generations)
+        self._sampled_at = self._added
         self.rule_fraction_now = mixture.rule_fraction
         self._last_count = mixture.count
         self.last_batch = self._gather(rows, envs, env)
@@ -182,6 +186,12 @@ class PriorityMixin(ScoringMixin):
         :raises IndexError: for a slot that is not filled
         """
         values = np.atleast_1d(np.asarray(td_errors, dtype=np.float64))
+        drawn = self.last_sample
+        if drawn is not None and indices is drawn.indices and generations is drawn.generations and values.size == len(indices):
+            if self._sampled_at == self._added and values.ndim == 1 and values.min() >= 0.0 and values.max() < np.inf:
+                self.mark_linked()  # the last batch, read-only, and nothing was added since: all checks are met
+                self._store.write_td_errors(drawn.indices, values)
+                return
         where = np.atleast_1d(np.asarray(indices))
         if values.shape != where.shape:
             raise ValueError(f"{where.shape} indices were given with {values.shape} TD errors; give one for each")

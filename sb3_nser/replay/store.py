@@ -8,7 +8,7 @@ from sb3_nser.replay.priorities import Mixture, base_mass
 from sb3_nser.replay.records import FloatArray, IntArray
 from sb3_nser.replay.sum_tree import MaxTree, SumTree
 
-_REWRITE_CHUNK = 16_384
+_REWRITE_CHUNK = 8_192
 LARGEST_TD_ERROR = float(np.finfo(np.float32).max)
 """Larger errors are stored as this, so that no sum over a buffer can overflow."""
 
@@ -73,6 +73,7 @@ class PriorityStore:
         """
         n = len(td_errors)
         td, base = self._td.leaves[:n], self.base.leaves[:n]
+        had_mass = self.base.total > 0.0
         for start in range(0, n, _REWRITE_CHUNK):  # what one step leaves in the cache, the next one finds there
             part = slice(start, start + _REWRITE_CHUNK)
             np.minimum(td_errors[part], LARGEST_TD_ERROR, out=td[part])
@@ -83,7 +84,7 @@ class PriorityStore:
                 np.power(base[part], self.alpha, out=base[part])
         self._td.refresh()
         self.base.refresh()
-        if self.scores.max() > 0.0:
+        if self.rule.total > 0.0 or (not had_mass and self.scores.any()):
             np.multiply(self.scores[:n], base, out=self.rule.leaves[:n])
             self.rule.refresh()
 

@@ -1,6 +1,6 @@
 """One prioritised buffer in a process of its own, measured turn by turn on request.
 
-Run as ``python worker.py CONTENDER ROWS`` with any interpreter that has the contender's package; for the peers it needs
+Run as ``python replay_worker.py CONTENDER ROWS`` with any interpreter that has the contender's package; for the peers it needs
 nothing of this package. It answers each line of JSON on standard input by one on standard output. The first line comes
 unasked: ``{"ready": true, "version": …}`` or ``{"ready": false, "reason": …}``. A request is
 ``{"do": operation, "calls": n}``, the answer ``{"us": microseconds per call}``.
