@@ -56,6 +56,12 @@ class Found:
     contenders: dict[str, dict[str, str | None]]
     ratios: list[dict[str, str | float | int]]
 
+    def absent(self) -> list[str]:
+        """:return: a sentence for each contender that could not be measured"""
+        return [
+            f"{name} was not measured: {one['not_measured']}" for name, one in self.contenders.items() if "not_measured" in one
+        ]
+
 
 def compare(rows: int, rounds: int, python: str | None = None, tell: Callable[[str], None] = lambda text: None) -> Found:
     """

@@ -63,7 +63,9 @@ class Worker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise NSERError(f"the process that measures {self.name} has ended without an answer (status {self._process.wait()})")
+            raise NSERError(
+                f"the process that measures {self.name} has ended without an answer (status {self._process.wait()})"
+            )
         answer: dict[str, Any] = json.loads(line)
         return answer
 

@@ -104,7 +104,7 @@ class Ours(Contender):
         super().__init__(work)
         from sb3_nser.replay import NSERReplayBuffer
 
-        self.buffer: Any = _filled(NSERReplayBuffer, work, alpha=ALPHA, beta=BETA, beta_final=BETA, epsilon=EPSILON, seed=SEED)
+        self.buffer: Any = filled(NSERReplayBuffer, work, alpha=ALPHA, beta=BETA, beta_final=BETA, epsilon=EPSILON, seed=SEED)
         self.rewrite()
 
     def add(self) -> None:
@@ -134,7 +134,7 @@ class HostBuffer(Contender):
         super().__init__(work)
         from stable_baselines3.common.buffers import ReplayBuffer
 
-        self.buffer: Any = _filled(ReplayBuffer, work)
+        self.buffer: Any = filled(ReplayBuffer, work)
 
     def add(self) -> None:
         """One transition."""
@@ -299,7 +299,13 @@ CONTENDERS: dict[str, type[Contender]] = {
 }
 
 
-def _filled(kind: Callable[..., Any], work: Workload, **options: Any) -> Any:
+def filled(kind: Callable[..., Any], work: Workload, **options: Any) -> Any:
+    """
+    :param kind: SB3's buffer class or a subclass
+    :param work: what it is filled with
+    :param options: further arguments
+    :return: the full buffer
+    """
     import numpy as np
     from gymnasium import spaces
 

@@ -70,9 +70,7 @@ _PENDULUM_RULES = (
 )
 
 TASKS = {
-    "DQN": Task(
-        DQN, "CartPole-v1", 512, 2048, _CARTPOLE_RULES, {**_ZOO_DQN, "policy_kwargs": {"net_arch": [256, 256]}}
-    ),
+    "DQN": Task(DQN, "CartPole-v1", 512, 2048, _CARTPOLE_RULES, {**_ZOO_DQN, "policy_kwargs": {"net_arch": [256, 256]}}),
     "QRDQN": Task(
         QRDQN,
         "CartPole-v1",

@@ -220,7 +220,9 @@ class PriorityMixin(ScoringMixin):
         """
         values = np.asarray(td_errors, dtype=np.float64)
         if values.shape != (self.n_transitions,):
-            raise ValueError(f"the buffer holds {self.n_transitions} transitions, but TD errors of shape {values.shape} were given")
+            raise ValueError(
+                f"the buffer holds {self.n_transitions} transitions, but TD errors of shape {values.shape} were given"
+            )
         if values.size and not (values.min() >= 0.0 and values.max() < np.inf):
             slots = np.arange(len(values))
             _refuse("TD error", slots, values, ~((values >= 0.0) & (values < np.inf)), "finite and not negative")

@@ -114,9 +114,7 @@ class PriorityStore:
         self._td.rebuild(0.0)
         self._started = False
 
-    def draw(
-        self, rng: np.random.Generator, mixture: Mixture, batch_size: int, first: int = 0
-    ) -> tuple[IntArray, FloatArray]:
+    def draw(self, rng: np.random.Generator, mixture: Mixture, batch_size: int, first: int = 0) -> tuple[IntArray, FloatArray]:
         """
         A stratified draw from the mixture: one number in each of ``batch_size`` equal parts of [0, 1), which is split
         into the shares of rules, base and uniform floor; within each share the number's place picks the slot. On
