@@ -31,6 +31,8 @@ OPERATIONS = {
 
 _ONLY_PRIORITISED = ("update", "sample_update", "rewrite")
 REWRITE_MS = 5.0
+LEAST_ROWS = 1_000_000
+"""Smaller buffers are measured, but have no limits."""
 
 NOTES = (
     "'PER: …' compares plain prioritised replay, without rules (α 0.6, β 0.4), with other packages' buffers; every buffer has "
@@ -83,7 +85,7 @@ def compare(rows: int, rounds: int, python: str | None = None, tell: Callable[[s
             tell(name)
             times[name] = _turns(present, method, calls, rounds if method != "rewrite" else max(3, rounds // 20))
     measurements = [one for name, found in times.items() for one in summarise(name, rows, found)]
-    ratios = [
+    ratios: list[dict[str, str | float | int]] = [
         {"name": name, "backend": backend, "rows": rows, "fastest_peer": peer, "ratio": ratio}
         for name, found in times.items()
         for backend, peer, ratio in _to_fastest_peer(found)
@@ -119,7 +121,9 @@ def _to_fastest_peer(times: Times) -> list[tuple[str, str, float]]:
 
 
 def _targets(measurements: Sequence[Measurement], ratios: Sequence[dict[str, str | float | int]], rows: int) -> list[Target]:
-    targets = []
+    targets: list[Target] = []
+    if rows < LEAST_ROWS:
+        return targets
     for one in ratios:
         if OPERATIONS[str(one["name"])][0] in ("sample", "update", "sample_update"):
             name = f"{one['name']}, ratio to {one['fastest_peer']} ({one['backend']}, {rows:,} rows)"

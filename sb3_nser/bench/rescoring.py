@@ -73,7 +73,7 @@ class Rescoring:
             f"Re-scoring {self.rows:,} rows by {self.rules} rules ({self.literals} conditions): {self.total_ms:.0f} ms over "
             f"{self.calls} sample() calls ({self.draws_ms:.0f} ms of it for the draws), the longest {self.longest_ms:.1f} ms, "
             f"{self.extra_mib:.0f} MiB more memory at most. One NumPy pass per condition over the same columns takes "
-            f"{self.plain_ms:.0f} ms with the conditions' own soft thresholds, {self.compared_ms:.0f} ms with bare comparisons."
+            f"{self.plain_ms:.0f} ms with the conditions' own soft thresholds, {self.compared_ms:.0f} ms with comparisons."
         )
 
 
@@ -145,10 +145,10 @@ def main(rows: int, passes: int) -> None:
     buffer.sample(BATCH_SIZE)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     buffer.set_scorer(score)
-    passes_found = []
+    passes_found: list[tuple[float, ...]] = []
     for _ in range(passes):
         buffer.rescore()
-        spent = []
+        spent: list[float] = []
         while not buffer.scores_complete or not spent:
             spent.append(_timed(lambda: buffer.sample(BATCH_SIZE)))
         draws = sum(_timed(lambda: buffer.sample(BATCH_SIZE)) for _ in spent)

@@ -26,8 +26,8 @@ NOTES = (
     "thread. Every run has a process of its own; the runs take turns of "
     + ", ".join(f"{task.turn} steps ({name})" for name, task in TASKS.items())
     + " from where learning has begun.",
-    "'ratio to SB3' (uniform replay) is the median over rounds of the time's ratio within a round; the targets are its inverse, speed. "
-    "'overall' in the JSON is the ratio of the total times, which rare work (judging rules) and rare interruptions both enter.",
+    "'ratio to SB3' (uniform replay) is the median over rounds of the time's ratio within a round; targets are of speed. "
+    "'overall' in the JSON is the ratio of total times: rare work (judging rules) enters, and so do interruptions.",
     "NSER here has rules from a file and no model to ask.",
 )
 

@@ -22,19 +22,19 @@ def _compile(function: Callable[..., Any]) -> Any:
 
 
 @_compile
-def _lane(data: FloatArray, i: int) -> float:
+def _lane(data: FloatArray, i: int) -> Any:
     return ((data[i] + data[i + 8]) + data[i + 16]) + data[i + 24]
 
 
 @_compile
-def _block_sum(data: FloatArray, i: int) -> float:
+def _block_sum(data: FloatArray, i: int) -> Any:
     first = (_lane(data, i) + _lane(data, i + 1)) + (_lane(data, i + 2) + _lane(data, i + 3))
     second = (_lane(data, i + 4) + _lane(data, i + 5)) + (_lane(data, i + 6) + _lane(data, i + 7))
     return first + second
 
 
 @_compile
-def _block_max(data: FloatArray, i: int) -> float:
+def _block_max(data: FloatArray, i: int) -> Any:
     a, b, c, d = data[i], data[i + 1], data[i + 2], data[i + 3]
     for child in range(4, FAN_OUT, 4):  # max() would compile to a slower loop that minds NaN
         a = data[i + child] if data[i + child] > a else a
