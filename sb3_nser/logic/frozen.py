@@ -16,7 +16,7 @@ import torch as th
 from sb3_nser.logic.bank import SCORE_FLOOR, RuleBank
 from sb3_nser.logic.operators import EPSILON, Product
 
-_ROWS = 2048  # rows at a time: the literals of so many stay in the processor's cache
+_ROWS = 4096  # rows at a time: the literals of so many stay in the processor's cache
 _STEEPEST = np.float32(30.0)
 _HUGE = np.float32(1e30)
 
@@ -41,10 +41,12 @@ class FrozenBank:
         self._crisp_column, self._crisp_code = _array(bank._crisp_column), _array(bank._crisp_code)[:, None]
         self._crisp_negated = _array(bank._crisp_negated)[:, None]
         numbers = len(self._column)
-        order = [at if is_number else numbers + at for slots in bank._slots for is_number, at in slots]
-        self._place = np.argsort(np.asarray(order, dtype=np.int64))  # literal -> its row, rules one after the other
-        lengths = [len(slots) for slots in bank._slots]
-        self._starts = np.cumsum([0, *lengths[:-1]])
+        # literals in layers: the first condition of every rule, then the second ones; what is missing stays 1
+        self._layers = max(len(slots) for slots in bank._slots)
+        self._place = np.empty(numbers + len(self._crisp_column), dtype=np.int64)
+        for k, slots in enumerate(bank._slots):
+            for layer, (is_number, at) in enumerate(slots):
+                self._place[at if is_number else numbers + at] = layer * len(bank.rules) + k
         self._head_index = _array(bank._head_index)[:, None]
         self._head_theta = _array(bank.head_theta)[:, None]
         self._head_steepness = -(_array(bank._head_sign) * np.exp(-_array(bank.head_log_tau)) / _array(bank.head_scale))[
@@ -77,7 +79,9 @@ class FrozenBank:
         dirty = bool(unknown.any())
         np.clip(columns, -_HUGE, _HUGE, out=columns)
         numbers = len(self._column)
-        reciprocals = np.empty((len(self._place), columns.shape[1]), np.float32)
+        rules, rows = len(self._head_index), columns.shape[1]
+        shape = (self._layers * rules, rows)
+        reciprocals = np.ones(shape, np.float32)
         with np.errstate(over="ignore"):  # an infinite reciprocal is a truth of 0
             if numbers:
                 z = columns[self._column]
@@ -94,7 +98,9 @@ class FrozenBank:
                 if dirty:
                     holds &= ~unknown[self._crisp_column]
                 reciprocals[self._place[numbers:]] = np.where(holds, 1.0 / (1.0 - EPSILON), 1.0 / EPSILON)
-            bodies = np.multiply.reduceat(reciprocals, self._starts, axis=0)
+            bodies = reciprocals[:rules]
+            for layer in range(1, self._layers):
+                bodies *= reciprocals[layer * rules : (layer + 1) * rules]
         strength = self._match(actions) / bodies
         strength[strength <= SCORE_FLOOR] = 0.0
         scores: FloatArray = np.clip(self._weight @ strength, 0.0, 1.0)
