@@ -27,6 +27,7 @@ RULES = 16
 LITERALS = 2
 BATCH_SIZE = 256
 TAU = 0.1
+LEAST_ROWS = 1_000_000
 TIMES_PLAIN, LONGEST_MS, EXTRA_MIB = 3.0, 50.0, 256.0
 
 
@@ -59,7 +60,9 @@ class Rescoring:
     extra_mib: float
 
     def targets(self) -> list[Target]:
-        """:return: limits and whether they are kept"""
+        """:return: limits and whether they are kept; smaller buffers have none"""
+        if self.rows < LEAST_ROWS:
+            return []
         where = f"{self.rules} rules, {self.rows:,} rows"
         return [
             Target(f"re-scoring, ratio to plain NumPy ({where})", self.total_ms / self.plain_ms, TIMES_PLAIN),
