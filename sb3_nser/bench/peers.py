@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -29,6 +30,7 @@ OPERATIONS = {
 }
 """Name of a measurement: method of a contender, calls per turn."""
 
+_PATH = re.compile(r"(?<!\S)/\S+")  # reports name no folders
 _ONLY_PRIORITISED = ("update", "sample_update", "rewrite")
 REWRITE_MS = 5.0
 LEAST_ROWS = 1_000_000
@@ -77,7 +79,9 @@ def compare(rows: int, rounds: int, python: str | None = None, tell: Callable[[s
         workers = [stack.enter_context(_worker(name, rows, python or sys.executable)) for name in (*ours, *PEERS)]
         present = [worker for worker in workers if worker.wait_until_ready()]
         contenders = {
-            worker.name: {"version": worker.version} if worker.ready else {"version": None, "not_measured": worker.reason}
+            worker.name: {"version": worker.version}
+            if worker.ready
+            else {"version": None, "not_measured": _PATH.sub("…", worker.reason)}
             for worker in workers
         }
         times: dict[str, Times] = {}

@@ -11,6 +11,7 @@ All contenders hold the same transitions: 8 float32 observations, a full buffer,
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import os
 import sys
@@ -353,6 +354,14 @@ def answer(contender: Contender, request: dict[str, Any]) -> dict[str, Any]:
     return {"us": spent / 1e3 / calls}
 
 
+def _one_thread() -> None:
+    try:
+        import torch as th
+    except ImportError:  # not every peer needs it
+        return
+    th.set_num_threads(1)
+
+
 def main(name: str, rows: int) -> None:
     """
     Make the contender, then answer until standard input ends.
@@ -364,12 +373,9 @@ def main(name: str, rows: int) -> None:
     os.dup2(2, 1)  # what packages print must not come between the answers
     kind = CONTENDERS[name]
     try:
-        import torch as th
-
-        th.set_num_threads(1)
-    except ImportError:
-        pass  # not every peer needs it
-    try:
+        if importlib.util.find_spec(kind.package) is None:
+            raise ModuleNotFoundError(f"No module named {kind.package!r}")
+        _one_thread()
         contender = kind(Workload(rows))
         hello = {"ready": True, "version": version(kind.package)}
     except Exception as error:  # absent, or built for another version of a library: either way it cannot be measured

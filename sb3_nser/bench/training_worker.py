@@ -79,7 +79,7 @@ TASKS = {
         _CARTPOLE_RULES,
         {**_ZOO_DQN, "policy_kwargs": {"net_arch": [256, 256], "n_quantiles": 10}},
     ),
-    "SAC": Task(SAC, "Pendulum-v1", 50, 400, _PENDULUM_RULES),
+    "SAC": Task(SAC, "Pendulum-v1", 50, 150, _PENDULUM_RULES),
 }
 REPLAYS = ("uniform", "PER", "NSER")
 
