@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from sb3_nser.bench import replay_worker
+from sb3_nser.bench import own_worker, peer_worker
 from sb3_nser.bench.processes import Worker
 from sb3_nser.bench.report import Measurement, Target
 from sb3_nser.bench.timing import Times, summarise
 from sb3_nser.replay._kernels import NO_NUMBA_VARIABLE, kernels
 
-PEERS = ("cpprb", "torchrl", "tianshou")
+PEERS = tuple(peer_worker.PEERS)
 OURS = ("numba", "numpy")
 
 OPERATIONS = {
@@ -78,12 +78,10 @@ def compare(rows: int, rounds: int, python: str | None = None, tell: Callable[[s
     with ExitStack() as stack:
         workers = [stack.enter_context(_worker(name, rows, python or sys.executable)) for name in (*ours, *PEERS)]
         present = [worker for worker in workers if worker.wait_until_ready()]
-        contenders = {
-            worker.name: {"version": worker.version}
-            if worker.ready
-            else {"version": None, "not_measured": _PATH.sub("…", worker.reason)}
-            for worker in workers
-        }
+        contenders: dict[str, dict[str, str | None]] = {}
+        for worker in workers:
+            why = {} if worker.ready else {"not_measured": _PATH.sub("…", worker.reason)}
+            contenders[worker.name] = {"version": worker.version, **why}
         times: dict[str, Times] = {}
         for name, (method, calls) in OPERATIONS.items():
             tell(name)
@@ -99,9 +97,9 @@ def compare(rows: int, rounds: int, python: str | None = None, tell: Callable[[s
 
 def _worker(name: str, rows: int, python: str) -> Worker:
     if name not in PEERS:
-        command = [sys.executable, "-m", replay_worker.__name__]
+        command = [sys.executable, "-m", own_worker.__name__]
     else:
-        command = [python, str(Path(replay_worker.__file__).resolve())]
+        command = [python, str(Path(peer_worker.__file__).resolve())]
     return Worker(name, [*command, name, str(rows)], {NO_NUMBA_VARIABLE: "1" if name == "numpy" else "0"})
 
 

@@ -1,7 +1,7 @@
 """One training run in a process of its own that goes on for some steps whenever it is asked.
 
 Run as ``python -m sb3_nser.bench.training_worker ALGORITHM REPLAY RULES_FILE``. The protocol is that of
-``replay_worker``: a first line, then ``{"steps": n}`` is answered by ``{"us": microseconds per step}``.
+``peer_worker``: a first line, then ``{"steps": n}`` is answered by ``{"us": microseconds per step}``.
 """
 
 from __future__ import annotations

@@ -22,25 +22,27 @@ def _compile(function: Callable[..., Any]) -> Any:
 
 
 @_compile
-def _lane(data: FloatArray, i: int) -> Any:
-    return ((data[i] + data[i + 8]) + data[i + 16]) + data[i + 24]
+def _lane(block: FloatArray, i: int) -> Any:
+    return ((block[i] + block[i + 8]) + block[i + 16]) + block[i + 24]
 
 
 @_compile
-def _block_sum(data: FloatArray, i: int) -> Any:
-    first = (_lane(data, i) + _lane(data, i + 1)) + (_lane(data, i + 2) + _lane(data, i + 3))
-    second = (_lane(data, i + 4) + _lane(data, i + 5)) + (_lane(data, i + 6) + _lane(data, i + 7))
+def _block_sum(data: FloatArray, start: int) -> Any:
+    block = data[start : start + FAN_OUT]  # constant places in a slice need no test of their sign
+    first = (_lane(block, 0) + _lane(block, 1)) + (_lane(block, 2) + _lane(block, 3))
+    second = (_lane(block, 4) + _lane(block, 5)) + (_lane(block, 6) + _lane(block, 7))
     return first + second
 
 
 @_compile
-def _block_max(data: FloatArray, i: int) -> Any:
-    a, b, c, d = data[i], data[i + 1], data[i + 2], data[i + 3]
+def _block_max(data: FloatArray, start: int) -> Any:
+    block = data[start : start + FAN_OUT]
+    a, b, c, d = block[0], block[1], block[2], block[3]
     for child in range(4, FAN_OUT, 4):  # max() would compile to a slower loop that minds NaN
-        a = data[i + child] if data[i + child] > a else a
-        b = data[i + child + 1] if data[i + child + 1] > b else b
-        c = data[i + child + 2] if data[i + child + 2] > c else c
-        d = data[i + child + 3] if data[i + child + 3] > d else d
+        a = block[child] if block[child] > a else a
+        b = block[child + 1] if block[child + 1] > b else b
+        c = block[child + 2] if block[child + 2] > c else c
+        d = block[child + 3] if block[child + 3] > d else d
     a = b if b > a else a
     c = d if d > c else c
     return c if c > a else a
@@ -118,24 +120,28 @@ def write(
     indices: IntArray,
     errors: FloatArray,
     masses: FloatArray,
+    scored: bool,
 ) -> None:
     """|δ|, b and S·b of some slots, and all that lies above them."""
-    scored = False
     seen = 0.0
     for i in indices:  # ask for all of them at once instead of waiting for each
-        seen += (td[i] + base[i]) + (scores[i] + rule[i])
+        seen += td[i] + base[i]
     if not seen >= 0.0:
         raise ValueError("a tree holds a negative mass")
     for j in range(len(indices)):
+        _raise_or_lower(td, offsets, indices[j], errors[j])
+        base[indices[j]] = masses[j]
+    _refresh(base, offsets, indices, False)
+    if not scored:
+        return
+    changed = False
+    for j in range(len(indices)):
         i = indices[j]
-        _raise_or_lower(td, offsets, i, errors[j])
-        base[i] = masses[j]
         product = scores[i] * masses[j]
         if rule[i] != product:
             rule[i] = product
-            scored = True
-    _refresh(base, offsets, indices, False)
-    if scored:
+            changed = True
+    if changed:
         _refresh(rule, offsets, indices, False)
 
 
@@ -184,10 +190,11 @@ def _search(data: FloatArray, offsets: IntArray, nodes: IntArray, rest: FloatArr
                 raise ValueError("a tree holds a negative mass")
         for j in range(len(rest)):
             start = offsets[level] + nodes[j] * FAN_OUT
+            block, limit = data[start : start + FAN_OUT], rest[j]
             total, before, chosen = 0.0, 0.0, 0
             for child in range(FAN_OUT):  # all of them: a loop that may end anywhere keeps the processor guessing
-                total += data[start + child]
-                passed = total <= rest[j]
+                total += block[child]
+                passed = total <= limit
                 chosen += passed
                 before = total if passed else before
             if chosen == FAN_OUT:  # rounding left the query at or past the block's end: take its last child with mass

@@ -35,7 +35,8 @@ class Kernels:
         maxima if ``largest``, else sums
     :param rebuild: ``(tree, offsets, largest)`` recomputes all that lies above the leaves
     :param find: ``(tree, offsets, prefix_sums)`` is the leaf under each prefix sum, the last with mass for infinity
-    :param write: ``(td, base, rule, scores, offsets, indices, errors, masses)`` writes |δ|, b and S·b of some slots
+    :param write: ``(td, base, rule, scores, offsets, indices, errors, masses, scored)`` writes |δ|, b and, if
+        ``scored``, S·b of some slots
     :param draw: ``(base, rule, offsets, points, (λ, end of the base's share), (N, first slot of the floor, capacity),
         (constant, factor of b, factor of S·b))``: the slots of a stratified draw from uniform points, and their q
     """
@@ -44,7 +45,7 @@ class Kernels:
     set_leaves: Callable[[FloatArray, IntArray, IntArray, FloatArray, bool], None]
     rebuild: Callable[[FloatArray, IntArray, bool], None]
     find: Callable[[FloatArray, IntArray, FloatArray], IntArray]
-    write: Callable[[FloatArray, FloatArray, FloatArray, FloatArray, IntArray, IntArray, FloatArray, FloatArray], None]
+    write: Callable[[FloatArray, FloatArray, FloatArray, FloatArray, IntArray, IntArray, FloatArray, FloatArray, bool], None]
     draw: Callable[
         [
             FloatArray,
@@ -124,6 +125,7 @@ def _write(
     indices: IntArray,
     errors: FloatArray,
     masses: FloatArray,
+    scored: bool,
 ) -> None:
     # a block's maximum changes only where it is passed, or where the one that held it is lowered
     before, known = td[indices], td[offsets[1] + indices // FAN_OUT]
@@ -132,6 +134,8 @@ def _write(
     if len(moved):
         _refresh(td, offsets, indices[moved], True)
     _set_leaves(base, offsets, indices, masses, False)
+    if not scored:
+        return
     products = scores[indices] * masses
     if (products != rule[indices]).any():
         _set_leaves(rule, offsets, indices, products, False)

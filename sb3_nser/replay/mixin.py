@@ -187,9 +187,11 @@ class PriorityMixin(ScoringMixin):
         """
         values = np.atleast_1d(np.asarray(td_errors, dtype=np.float64))
         drawn = self.last_sample
-        if drawn is not None and indices is drawn.indices and generations is drawn.generations and values.size == len(indices):
-            if self._sampled_at == self._added and values.ndim == 1 and values.min() >= 0.0 and values.max() < np.inf:
-                self.mark_linked()  # the last batch, read-only, and nothing was added since: all checks are met
+        if drawn is not None and indices is drawn.indices and generations is drawn.generations:
+            # the last batch, read-only; if nothing was added since, its slots are right as they are
+            fits = self._sampled_at == self._added and values.shape == drawn.indices.shape
+            if fits and np.minimum.reduce(values) >= 0.0 and np.maximum.reduce(values) < np.inf:
+                self.mark_linked()
                 self._store.write_td_errors(drawn.indices, values)
                 return
         where = np.atleast_1d(np.asarray(indices))

@@ -24,6 +24,9 @@ class PriorityStore:
     :param epsilon: ε
     """
 
+    _scored = True  # in files written before this was kept: S and S·b must be looked at
+    """Whether any score may be positive; without rules, S and S·b need not even be read."""
+
     def __init__(self, capacity: int, alpha: float, epsilon: float) -> None:
         self.alpha = alpha
         self.epsilon = epsilon
@@ -32,6 +35,7 @@ class PriorityStore:
         self.scores: FloatArray = np.zeros(capacity)
         self._td = MaxTree(capacity)
         self._started = False
+        self._scored = False
 
     @property
     def td_errors(self) -> FloatArray:
@@ -52,7 +56,8 @@ class PriorityStore:
         """Slots that were just (over)written: the largest |δ| in the buffer, score 0."""
         entry = self.max_td_error
         self._started = True
-        self.scores[indices] = 0.0
+        if self._scored:
+            self.scores[indices] = 0.0
         self._write(indices, np.full(len(indices), entry))
 
     def withdraw(self, indices: IntArray) -> None:
@@ -73,7 +78,6 @@ class PriorityStore:
         """
         n = len(td_errors)
         td, base = self._td.leaves[:n], self.base.leaves[:n]
-        had_mass = self.base.total > 0.0
         for start in range(0, n, _REWRITE_CHUNK):  # what one step leaves in the cache, the next one finds there
             part = slice(start, start + _REWRITE_CHUNK)
             np.minimum(td_errors[part], LARGEST_TD_ERROR, out=td[part])
@@ -84,19 +88,28 @@ class PriorityStore:
                 np.power(base[part], self.alpha, out=base[part])
         self._td.refresh()
         self.base.refresh()
-        if self.rule.total > 0.0 or (not had_mass and self.scores.any()):
+        if self._scored:
             np.multiply(self.scores[:n], base, out=self.rule.leaves[:n])
             self.rule.refresh()
 
     def _write(self, indices: IntArray, td_errors: FloatArray) -> None:
         masses = base_mass(td_errors, self.alpha, self.epsilon)
         self.base._kernels.write(
-            self._td._data, self.base._data, self.rule._data, self.scores, self.base._offsets, indices, td_errors, masses
+            self._td._data,
+            self.base._data,
+            self.rule._data,
+            self.scores,
+            self.base._offsets,
+            indices,
+            td_errors,
+            masses,
+            self._scored,
         )
 
     def write_scores(self, indices: IntArray, scores: FloatArray) -> None:
         """:param scores: S in [0, 1]; of repeated indices the last wins"""
         before = self.scores[indices]
+        self._scored = self._scored or bool(scores.any())
         self.scores[indices] = scores
         if before.any() or scores.any():
             tree, masses = self.rule, self.base.leaves[indices]
@@ -106,6 +119,7 @@ class PriorityStore:
         """All scores to 0."""
         self.scores[:] = 0.0
         self.rule.rebuild(0.0)
+        self._scored = False
 
     def clear(self) -> None:
         """As if nothing had ever been stored."""

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sb3_nser.bench import peers, rescoring
+from sb3_nser.bench import peer_worker, peers, rescoring
+from sb3_nser.bench.own_worker import OWN
+from sb3_nser.bench.peer_worker import Contender, Workload, answer
 from sb3_nser.bench.processes import Worker
-from sb3_nser.bench.replay_worker import CONTENDERS, Contender, Workload, answer
 from sb3_nser.errors import NSERError
 
 STUB = """
@@ -36,7 +37,7 @@ def test_a_worker_that_ends_at_once_is_not_ready_and_says_so() -> None:
 @pytest.mark.parametrize("name", ["sb3", "numpy", *peers.PEERS])
 def test_contenders_do_all_they_are_asked(name: str) -> None:
     try:
-        contender = CONTENDERS[name](Workload(1000))
+        contender = {**OWN, **peer_worker.PEERS}[name](Workload(1000))
     except (ImportError, RuntimeError) as error:  # what the benchmark reports as not measured
         pytest.skip(f"{name}: {error}")
     for method, _ in peers.OPERATIONS.values():

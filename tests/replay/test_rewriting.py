@@ -48,6 +48,8 @@ def test_what_was_drawn_cannot_be_changed_and_late_news_are_still_dropped():
         drawn.indices[0] = 3
     buffer.update_priorities(drawn.indices, np.arange(1.0, 5.0), drawn.generations)
     np.testing.assert_array_equal(buffer.td_errors[drawn.indices[-1]], 4.0)
+    with pytest.raises(ValueError, match="give one for each"):
+        buffer.update_priorities(drawn.indices, np.ones(3), drawn.generations)
     with pytest.raises(ValueError, match="TD error"):
         buffer.update_priorities(drawn.indices, np.array([1.0, np.nan, 1.0, 1.0]), drawn.generations)
     fill(buffer, 10, start=10)

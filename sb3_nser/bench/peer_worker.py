@@ -1,9 +1,9 @@
 """One prioritised buffer in a process of its own, measured turn by turn on request.
 
-Run as ``python replay_worker.py CONTENDER ROWS`` with any interpreter that has the contender's package; for the peers it needs
-nothing of this package. It answers each line of JSON on standard input by one on standard output. The first line comes
-unasked: ``{"ready": true, "version": …}`` or ``{"ready": false, "reason": …}``. A request is
-``{"do": operation, "calls": n}``, the answer ``{"us": microseconds per call}``.
+Run as ``python peer_worker.py PEER ROWS`` with any interpreter that has the peer's package; it needs nothing of this one.
+It answers each line of JSON on standard input by one on standard output. The first line comes unasked:
+``{"ready": true, "version": …}`` or ``{"ready": false, "reason": …}``. A request is ``{"do": operation, "calls": n}``, the
+answer ``{"us": microseconds per call}``.
 
 All contenders hold the same transitions: 8 float32 observations, a full buffer, α = 0.6, β = 0.4, priorities of all sizes.
 """
@@ -16,7 +16,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -94,61 +93,6 @@ class Contender:
     def _next(self) -> int:
         self._at = (self._at + 1) % _ROUNDS
         return self._at
-
-
-class Ours(Contender):
-    """``NSERReplayBuffer`` as prioritised replay, without rules."""
-
-    package = "sb3_nser"
-
-    def __init__(self, work: Workload) -> None:
-        super().__init__(work)
-        from sb3_nser.replay import NSERReplayBuffer
-
-        self.buffer: Any = filled(NSERReplayBuffer, work, alpha=ALPHA, beta=BETA, beta_final=BETA, epsilon=EPSILON, seed=SEED)
-        self.rewrite()
-
-    def add(self) -> None:
-        """One transition."""
-        self.buffer.add(*_row(self.work, self._next()))
-
-    def sample(self) -> None:
-        """A batch; weights are in ``last_sample``."""
-        self.buffer.sample(BATCH_SIZE)
-
-    def update(self) -> None:
-        """As the learner link does it."""
-        drawn = self.buffer.last_sample
-        self.buffer.update_priorities(drawn.indices, self.work.updates[self._next()], drawn.generations)
-
-    def rewrite(self) -> None:
-        """All rows at once."""
-        self.buffer.rewrite_td_errors(self.work.td_errors)
-
-
-class HostBuffer(Contender):
-    """SB3's own buffer: uniform, nothing to update."""
-
-    package = "stable_baselines3"
-
-    def __init__(self, work: Workload) -> None:
-        super().__init__(work)
-        from stable_baselines3.common.buffers import ReplayBuffer
-
-        self.buffer: Any = filled(ReplayBuffer, work)
-
-    def add(self) -> None:
-        """One transition."""
-        self.buffer.add(*_row(self.work, self._next()))
-
-    def sample(self) -> None:
-        """A uniform batch."""
-        self.buffer.sample(BATCH_SIZE)
-
-    def step(self) -> None:
-        """Without priorities."""
-        self.add()
-        self.sample()
 
 
 class Cpprb(Contender):
@@ -290,43 +234,7 @@ class Tianshou(Contender):
         self.buffer.update_weight(self._all, self.work.td_errors)
 
 
-CONTENDERS: dict[str, type[Contender]] = {
-    "sb3": HostBuffer,
-    "numba": Ours,
-    "numpy": Ours,
-    "cpprb": Cpprb,
-    "torchrl": TorchRL,
-    "tianshou": Tianshou,
-}
-
-
-def filled(kind: Callable[..., Any], work: Workload, **options: Any) -> Any:
-    """
-    :param kind: SB3's buffer class or a subclass
-    :param work: what it is filled with
-    :param options: further arguments
-    :return: the full buffer
-    """
-    import numpy as np
-    from gymnasium import spaces
-
-    space = spaces.Box(-np.inf, np.inf, (OBSERVATION_SIZE,), np.float32)
-    buffer = kind(work.rows, space, spaces.Discrete(2), device="cpu", **options)
-    for i in range(work.rows):
-        buffer.add(*_row(work, i))
-    return buffer
-
-
-def _row(work: Workload, i: int) -> tuple[Any, ...]:
-    here = slice(i, i + 1)
-    return (
-        work.observations[here],
-        work.observations[i + 1 : i + 2],
-        work.actions[here],
-        work.rewards[here],
-        work.dones[here],
-        [{}],
-    )
+PEERS: dict[str, type[Contender]] = {"cpprb": Cpprb, "torchrl": TorchRL, "tianshou": Tianshou}
 
 
 def answer(contender: Contender, request: dict[str, Any]) -> dict[str, Any]:
@@ -362,16 +270,15 @@ def _one_thread() -> None:
     th.set_num_threads(1)
 
 
-def main(name: str, rows: int) -> None:
+def serve(kind: type[Contender], rows: int) -> None:
     """
     Make the contender, then answer until standard input ends.
 
-    :param name: of ``CONTENDERS``
+    :param kind: what is measured
     :param rows: transitions in the full buffer
     """
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what packages print must not come between the answers
-    kind = CONTENDERS[name]
     try:
         if importlib.util.find_spec(kind.package) is None:
             raise ModuleNotFoundError(f"No module named {kind.package!r}")
@@ -392,4 +299,4 @@ def main(name: str, rows: int) -> None:
 if __name__ == "__main__":
     if sys.path and os.path.abspath(sys.path[0]) == os.path.dirname(os.path.abspath(__file__)):
         del sys.path[0]  # the folder of this file is no place for a peer to import from
-    main(sys.argv[1], int(sys.argv[2]))
+    serve(PEERS[sys.argv[1]], int(sys.argv[2]))
