@@ -26,7 +26,7 @@ from sb3_nser.replay.store import PriorityStore
 STATE_VERSION = 1
 UNLINKED_SAMPLES = 100
 
-_NOT_SAVED = ("_scorer", "last_batch", "_linked", "_unlinked_samples")
+_NOT_SAVED = ("_scorer", "last_batch", "_linked", "_unlinked_samples", "_sampled_at")
 
 
 class PriorityMixin(ScoringMixin):
@@ -56,12 +56,12 @@ class PriorityMixin(ScoringMixin):
         self.stale_writes = 0
         self.last_sample = None
         self._last_count = 0
-        self._sampled_at = -1
         self._init_unsaved()
 
     def _init_unsaved(self) -> None:
         self._scorer = None
         self.last_batch = None
+        self._sampled_at = -1  # how many rows there were at the last draw
         self._linked = False
         self._unlinked_samples = 0
 
