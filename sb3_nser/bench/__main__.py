@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "python -m sb3_nser.bench"
 LEAST_ROWS = 1000
+TRAINED = ("DQN", "QRDQN", "SAC")
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,13 @@ def _writable_file(text: str) -> Path:
     return path
 
 
+def _program(text: str) -> Path:
+    found = shutil.which(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no program that can be run")
+    return Path(found).absolute()
+
+
 def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rows",
@@ -69,6 +78,13 @@ def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
         type=_whole_number(1),
         help="rounds per operation; more makes medians steadier and takes longer (default: 600; quick: 12)",
     )
+    parser.add_argument(
+        "--peers-python",
+        type=_program,
+        metavar="PYTHON",
+        help="interpreter that has the peers (cpprb, torchrl, tianshou); those it lacks are reported as not measured "
+        "(default: this one)",
+    )
 
 
 def _run_replay(args: argparse.Namespace) -> Report:
@@ -76,14 +92,49 @@ def _run_replay(args: argparse.Namespace) -> Report:
 
     rows = args.rows or ([10_000] if args.quick else [1_000_000, 10_000])
     repeats = args.repeats or (12 if args.quick else 600)
-    words = [PROGRAM, "replay", "--rows", *map(str, rows), "--repeats", str(repeats)]
-    if args.json is not None:
-        words += ["--json", args.json.name]
-    return measure(list(dict.fromkeys(rows)), repeats, command=" ".join(words))
+    words = ["replay", "--rows", *map(str, rows), "--repeats", str(repeats)]
+    if args.peers_python is not None:
+        words += ["--peers-python", "PYTHON"]
+    command = _command(words, args.json)
+    python = None if args.peers_python is None else str(args.peers_python)
+    return measure(list(dict.fromkeys(rows)), repeats, command, python)
+
+
+def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--algorithms",
+        choices=TRAINED,
+        nargs="+",
+        default=list(TRAINED),
+        help="which to measure (default: all)",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=_whole_number(1),
+        help="turns per run; more makes medians steadier and takes longer (default: 40; quick: 1)",
+    )
+
+
+def _run_training(args: argparse.Namespace) -> Report:
+    from sb3_nser.bench.training import measure
+
+    repeats = args.repeats or (1 if args.quick else 40)
+    words = ["training", "--algorithms", *args.algorithms, "--repeats", str(repeats)]
+    return measure(list(dict.fromkeys(args.algorithms)), repeats, _command(words, args.json))
+
+
+def _command(words: Sequence[str], json_file: Path | None) -> str:
+    return " ".join([PROGRAM, *words, *([] if json_file is None else ["--json", json_file.name])])
 
 
 BENCHMARKS = (
-    Benchmark("replay", "the replay buffer's own work, against SB3's ReplayBuffer", _add_replay_arguments, _run_replay),
+    Benchmark(
+        "replay",
+        "the replay buffer's own work, against SB3's ReplayBuffer and the prioritised buffers of other packages",
+        _add_replay_arguments,
+        _run_replay,
+    ),
+    Benchmark("training", "whole training runs, against uniform replay", _add_training_arguments, _run_training),
 )
 
 

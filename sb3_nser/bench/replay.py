@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +21,7 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.utils import set_random_seed
 
+from sb3_nser.bench import peers, rescoring
 from sb3_nser.bench.report import Measurement, Report, Target
 from sb3_nser.bench.timing import Progress, Times, Turn, joined, no_garbage_collection, summarise, take_turns
 from sb3_nser.replay import NSERReplayBuffer, Transitions
@@ -150,17 +152,21 @@ class Contender:
         return spent
 
 
-def measure(sizes: Sequence[int], repeats: int, command: str) -> Report:
+def measure(sizes: Sequence[int], repeats: int, command: str, peers_python: str | None = None) -> Report:
     """
     :param sizes: buffer sizes
     :param repeats: rounds per operation
     :param command: what was run, for the report
+    :param peers_python: an interpreter that has the other packages; default this one
     :return: times, memory and targets; limits without a size of their own are held against the largest one
     """
     backends = list(dict.fromkeys((kernels().name, "numpy")))
     shares = [-(-(repeats - index) // SWEEPS) for index in range(min(repeats, SWEEPS))]
     sweeps = [f"sweep {index + 1} of {len(shares)}" for index in range(len(shares))]
-    progress = Progress([f"{rows:,} rows: {what}" for rows in sizes for what in ("filling", *sweeps)])
+    steps = ("filling", *sweeps, "other packages", "re-scoring by rules")
+    progress = Progress([f"{rows:,} rows: {what}" for rows in sizes for what in steps])
+    compared: list[peers.Found] = []
+    rescored: list[rescoring.Rescoring] = []
     measurements: list[Measurement] = []
     memory: dict[int, float] = {}
     set_random_seed(SEED)  # SB3's buffer draws from NumPy's global stream
@@ -180,13 +186,31 @@ def measure(sizes: Sequence[int], repeats: int, command: str) -> Report:
             parts.setdefault(RESCORE_LONGEST, []).append(longest)
         for name, times in parts.items():
             measurements += summarise(name, rows, joined(times))
+        del contenders  # memory and caches are for the next ones
+        progress.next()
+        compared.append(peers.compare(rows, max(2, repeats // 4), peers_python))
+        measurements += compared[-1].measurements
+        progress.next()
+        rescored.append(rescoring.measure(rows, max(1, min(5, repeats // 20))))
     progress.next()
+    largest = sizes.index(max(sizes))
     return Report(
         command,
         measurements,
-        _targets(measurements, memory, max(sizes)),
-        {"memory": [{"rows": rows, "extra_bytes_per_transition": extra} for rows, extra in memory.items()]},
-        [*(f"Extra memory at {rows:,} rows: {extra:.2f} bytes per transition." for rows, extra in memory.items()), *NOTES],
+        [*_targets(measurements, memory, max(sizes)), *compared[largest].targets, *rescored[largest].targets()],
+        {
+            "memory": [{"rows": rows, "extra_bytes_per_transition": extra} for rows, extra in memory.items()],
+            "contenders": compared[largest].contenders,
+            "ratios_to_fastest_peer": [ratio for found in compared for ratio in found.ratios],
+            "rescoring": [asdict(one) for one in rescored],
+        },
+        [
+            *(f"Extra memory at {rows:,} rows: {extra:.2f} bytes per transition." for rows, extra in memory.items()),
+            *(one.note() for one in rescored),
+            *compared[largest].absent(),
+            *NOTES,
+            *peers.NOTES,
+        ],
     )
 
 
@@ -225,9 +249,9 @@ def _targets(measurements: Sequence[Measurement], memory: dict[int, float], larg
         if one.name == ADD and one.rows == largest and one.ratio_to_sb3 is not None:
             targets.append(Target(f"add, ratio to SB3 ({where})", one.ratio_to_sb3, 2.0))
         elif one.name == SAMPLE_UPDATE and one.rows == LARGE:
-            targets.append(Target(f"sample + update 256, µs ({where})", one.median_us, 1000.0))
+            targets.append(Target(f"sample + update 256 with rules, µs ({where})", one.median_us, 1000.0))
         elif one.name == RESCORE_LONGEST and one.rows == largest:
-            targets.append(Target(f"longest re-scoring call, ms ({where})", one.median_us / 1e3, 50.0))
+            targets.append(Target(f"longest re-scoring call with a cheap scorer, ms ({where})", one.median_us / 1e3, 50.0))
     targets.append(Target(f"extra bytes per transition ({largest:,} rows)", memory[largest], 48.0))
     return targets
 

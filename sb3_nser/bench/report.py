@@ -69,6 +69,7 @@ class Report:
     :param targets: limits and whether they are kept
     :param extra: what else was found, plain JSON data
     :param notes: sentences for the reader of the table
+    :param count: what ``rows`` of a measurement counts
     """
 
     command: str
@@ -76,6 +77,7 @@ class Report:
     targets: Sequence[Target]
     extra: dict[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    count: str = "rows"
     date: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
     def as_json(self) -> str:
@@ -115,7 +117,7 @@ class Report:
             for one in self.targets
         ]
         parts = [
-            table(("operation", "backend", "rows", "median", "middle half", "ratio to SB3"), times),
+            table(("operation", "backend", self.count, "median", "middle half", "ratio to SB3"), times),
             table(("target", "value", "limit", "met"), limits),
             *self.notes,
         ]

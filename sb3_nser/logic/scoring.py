@@ -8,6 +8,7 @@ import numpy as np
 import torch as th
 
 from sb3_nser.logic.bank import RuleBank
+from sb3_nser.logic.frozen import FrozenBank
 from sb3_nser.vocabulary.features import Vocabulary
 
 Scorer = Callable[[np.ndarray, "np.ndarray | None", np.ndarray], np.ndarray]
@@ -17,13 +18,15 @@ def scorer(bank: RuleBank, vocabulary: Vocabulary, *, use_avoid: bool = False, c
     """
     The bank as a function on what a replay buffer holds.
 
-    :param bank: the rules
+    :param bank: the rules, with the parameters they have now
     :param vocabulary: the vocabulary they were grounded in
     :param use_avoid: count ``avoid`` rules through their complement
     :param chunk: rows per call, which bounds memory
     :return: ``(observations, next_observations, stored_actions) -> scores``, float32 of shape (N,), in [0, 1]; observations
         are raw, actions as stored (scaled to [-1, 1] if continuous)
     """
+
+    frozen = FrozenBank(bank, use_avoid) if FrozenBank.fits(bank) else None
 
     @th.no_grad()
     def scores(observations: np.ndarray, next_observations: np.ndarray | None, stored_actions: np.ndarray) -> np.ndarray:
@@ -35,8 +38,11 @@ def scorer(bank: RuleBank, vocabulary: Vocabulary, *, use_avoid: bool = False, c
             part = slice(start, start + chunk)
             later = None if next_observations is None else next_observations[part]
             features = vocabulary.evaluate(observations[part], later, bank.feature_names)
-            actions = th.from_numpy(vocabulary.actions.from_buffer(stored_actions[part]))
-            out[part] = bank.score(features, actions, use_avoid=use_avoid).numpy()
+            actions = vocabulary.actions.from_buffer(stored_actions[part])
+            if frozen is not None:
+                out[part] = frozen.score(features, actions)
+            else:
+                out[part] = bank.score(features, th.from_numpy(actions), use_avoid=use_avoid).numpy()
         return out
 
     return scores

@@ -2,8 +2,9 @@
 
 A tree is one flat float64 array: the leaves first, then each level of block values, then the root. Every level but the
 root is padded with zeros to a multiple of ``FAN_OUT``, so that node ``j`` of a level always has the ``FAN_OUT`` children
-``j * FAN_OUT ...`` of the level below. Sums run strictly from left to right in both implementations; this is what makes
-their results equal to the last bit.
+``j * FAN_OUT ...`` of the level below. Both implementations form every sum in the same order, which makes their results
+equal to the last bit: a block is added in eight lanes and these pair by pair (as NumPy itself does), a search adds from
+left to right. A search begins at the first level of at most ``TOP_NODES`` nodes, all of whose sums are formed at once.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 FAN_OUT = 32
+TOP_NODES = 1024
 NO_NUMBA_VARIABLE = "SB3_NSER_NO_NUMBA"
 
 FloatArray = npt.NDArray[np.float64]
@@ -27,145 +28,193 @@ IntArray = npt.NDArray[np.int64]
 @dataclass(frozen=True)
 class Kernels:
     """
-    The three inner loops of one implementation.
+    The inner loops of one implementation. Indices and values are valid, contiguous int64 and float64.
 
     :param name: ``"numpy"`` or ``"numba"``
-    :param set_sum: writes leaves and recomputes the sums above them
-    :param set_max: writes leaves and recomputes the maxima above them
-    :param find: leaf under each prefix sum
+    :param set_leaves: ``(tree, offsets, indices, values, largest)`` writes leaves and recomputes what lies above them:
+        maxima if ``largest``, else sums
+    :param rebuild: ``(tree, offsets, largest)`` recomputes all that lies above the leaves
+    :param find: ``(tree, offsets, prefix_sums)`` is the leaf under each prefix sum, the last with mass for infinity
+    :param write: ``(td, base, rule, scores, offsets, indices, errors, masses, scored)`` writes |δ|, b and, if
+        ``scored``, S·b of some slots
+    :param draw: ``(base, rule, offsets, points, (λ, end of the base's share), (N, first slot of the floor, capacity),
+        (constant, factor of b, factor of S·b))``: the slots of a stratified draw from uniform points, and their q
     """
 
     name: str
-    set_sum: Callable[[FloatArray, IntArray, IntArray, FloatArray], None]
-    set_max: Callable[[FloatArray, IntArray, IntArray, FloatArray], None]
+    set_leaves: Callable[[FloatArray, IntArray, IntArray, FloatArray, bool], None]
+    rebuild: Callable[[FloatArray, IntArray, bool], None]
     find: Callable[[FloatArray, IntArray, FloatArray], IntArray]
+    write: Callable[[FloatArray, FloatArray, FloatArray, FloatArray, IntArray, IntArray, FloatArray, FloatArray, bool], None]
+    draw: Callable[
+        [
+            FloatArray,
+            FloatArray,
+            IntArray,
+            FloatArray,
+            tuple[float, float],
+            tuple[int, int, int],
+            tuple[float, float, float],
+        ],
+        tuple[IntArray, FloatArray],
+    ]
 
 
-def _set_numpy(data: FloatArray, offsets: IntArray, indices: IntArray, values: FloatArray, largest: bool) -> None:
-    data[indices] = values
+def _sums_in_lanes(blocks: FloatArray) -> FloatArray:
+    lanes = ((blocks[:, :8] + blocks[:, 8:16]) + blocks[:, 16:24]) + blocks[:, 24:]
+    pairs = lanes[:, ::2] + lanes[:, 1::2]
+    fours = pairs[:, ::2] + pairs[:, 1::2]
+    sums: FloatArray = fours[:, 0] + fours[:, 1]
+    return sums
+
+
+def _reduce_adds_in_lanes() -> bool:
+    # NumPy documents no order; where it is another one, sums are written out
+    blocks = np.random.default_rng(0).lognormal(sigma=4.0, size=(64, FAN_OUT))
+    return bool(np.array_equal(np.add.reduce(blocks, axis=1), _sums_in_lanes(blocks)))
+
+
+_REDUCE = _reduce_adds_in_lanes()
+
+
+def block_values(blocks: FloatArray, largest: bool) -> FloatArray:
+    """
+    :param blocks: shape ``(n, FAN_OUT)``, contiguous
+    :param largest: maxima instead of sums
+    :return: one value per block
+    """
+    if not largest:
+        sums: FloatArray = np.add.reduce(blocks, axis=1) if _REDUCE else _sums_in_lanes(blocks)
+        return sums
+    columns = np.ascontiguousarray(blocks.T)  # whole columns at once are faster than rows of 32
+    maxima: FloatArray = np.maximum.reduce(columns, axis=0)
+    return maxima
+
+
+def _refresh(data: FloatArray, offsets: IntArray, indices: IntArray, largest: bool) -> None:
     nodes = indices
     for level in range(1, len(offsets)):
         nodes = nodes // FAN_OUT
         blocks = data[offsets[level - 1] : offsets[level]].reshape(-1, FAN_OUT)
         if len(blocks) <= len(nodes):
-            nodes = np.arange(len(blocks))
+            data[offsets[level] : offsets[level] + len(blocks)] = block_values(blocks, largest)
         else:  # some blocks may come twice, which costs less than to find out
-            blocks = blocks[nodes]
-        data[offsets[level] + nodes] = blocks.max(axis=1) if largest else np.cumsum(blocks, axis=1)[:, -1]
+            data[offsets[level] + nodes] = block_values(blocks.take(nodes, axis=0), largest)
 
 
-def _set_sum_numpy(data: FloatArray, offsets: IntArray, indices: IntArray, values: FloatArray) -> None:
-    _set_numpy(data, offsets, indices, values, largest=False)
+def _rebuild(data: FloatArray, offsets: IntArray, largest: bool) -> None:
+    chunk = 512  # blocks: what is read stays in the cache until it has been turned and added
+    for level in range(1, len(offsets)):
+        blocks = data[offsets[level - 1] : offsets[level]].reshape(-1, FAN_OUT)
+        for start in range(0, len(blocks), chunk):
+            part = blocks[start : start + chunk]
+            data[offsets[level] + start : offsets[level] + start + len(part)] = block_values(part, largest)
 
 
-def _set_max_numpy(data: FloatArray, offsets: IntArray, indices: IntArray, values: FloatArray) -> None:
-    _set_numpy(data, offsets, indices, values, largest=True)
+def _set_leaves(data: FloatArray, offsets: IntArray, indices: IntArray, values: FloatArray, largest: bool) -> None:
+    data[indices] = values
+    _refresh(data, offsets, indices, largest)
 
 
-def _find_numpy(data: FloatArray, offsets: IntArray, prefix_sums: FloatArray) -> IntArray:
-    rest = prefix_sums.copy()
-    nodes = np.zeros(len(rest), dtype=np.int64)
+def _write(
+    td: FloatArray,
+    base: FloatArray,
+    rule: FloatArray,
+    scores: FloatArray,
+    offsets: IntArray,
+    indices: IntArray,
+    errors: FloatArray,
+    masses: FloatArray,
+    scored: bool,
+) -> None:
+    # a block's maximum changes only where it is passed, or where the one that held it is lowered
+    before, known = td[indices], td[offsets[1] + indices // FAN_OUT]
+    td[indices] = errors
+    moved = np.flatnonzero((errors >= known) | (before == known))
+    if len(moved):
+        _refresh(td, offsets, indices[moved], True)
+    _set_leaves(base, offsets, indices, masses, False)
+    if not scored:
+        return
+    products = scores[indices] * masses
+    if (products != rule[indices]).any():
+        _set_leaves(rule, offsets, indices, products, False)
+
+
+def _find(data: FloatArray, offsets: IntArray, prefix_sums: FloatArray) -> IntArray:
+    top = len(offsets) - 2
+    while top > 0 and offsets[top] - offsets[top - 1] <= TOP_NODES:
+        top -= 1
+    level = data[offsets[top] : offsets[top + 1]]
+    sums = np.cumsum(level)
+    nodes = sums.searchsorted(prefix_sums, side="right")
+    rest = prefix_sums - np.where(nodes > 0, sums[nodes - 1], 0.0)
+    past = nodes == len(sums)
+    if past.any():
+        nodes[past] = np.flatnonzero(level > 0.0)[-1]
+        rest[past] = np.inf
     rows = np.arange(len(rest))
-    for level in range(len(offsets) - 2, -1, -1):
-        children = data[offsets[level] : offsets[level + 1]].reshape(-1, FAN_OUT)[nodes]
+    for below in range(top - 1, -1, -1):
+        children = data[offsets[below] : offsets[below + 1]].reshape(-1, FAN_OUT).take(nodes, axis=0)
         sums = np.cumsum(children, axis=1)
-        chosen = np.count_nonzero(sums <= rest[:, None], axis=1)
-        beyond = chosen == FAN_OUT  # rounding left the query at or past the block's end: take its last child with mass
-        if beyond.any():
-            chosen[beyond] = FAN_OUT - 1 - np.argmax(children[beyond, ::-1] > 0, axis=1)
-            rest[beyond] = np.inf
+        chosen = (sums > rest[:, None]).argmax(axis=1)
+        past = sums[:, -1] <= rest  # rounding left the query at or past the block's end: take its last child with mass
         before = np.where(chosen > 0, sums[rows, chosen - 1], 0.0)
+        if past.any():
+            chosen[past] = FAN_OUT - 1 - np.argmax(children[past, ::-1] > 0, axis=1)
+            rest[past] = np.inf
         rest = rest - before
         nodes = nodes * FAN_OUT + chosen
     return nodes
 
 
-def _set_sum_loop(data: FloatArray, offsets: IntArray, indices: IntArray, values: FloatArray) -> None:
-    for j in range(len(indices)):
-        data[indices[j]] = values[j]
-    span = 1
-    for level in range(1, len(offsets)):
-        span *= FAN_OUT
-        previous = -1
-        for j in range(len(indices)):
-            node = indices[j] // span
-            if node == previous:
-                continue
-            previous = node
-            start = offsets[level - 1] + node * FAN_OUT
-            total = 0.0
-            for child in range(FAN_OUT):
-                total += data[start + child]
-            data[offsets[level] + node] = total
+def _draw(
+    base: FloatArray,
+    rule: FloatArray,
+    offsets: IntArray,
+    points: FloatArray,
+    shares: tuple[float, float],
+    floor: tuple[int, int, int],
+    factors: tuple[float, float, float],
+) -> tuple[IntArray, FloatArray]:
+    size = len(points)
+    points = np.minimum((np.arange(size) + points) / size, 1.0 - 2.0**-53)
+    lam, rest = shares
+    count, first, capacity = floor
+    by_rule, by_tree = points.searchsorted(shares)
+    parts = []
+    if by_rule:
+        parts.append(_find(rule, offsets, _below(points[:by_rule] / lam * rule[-1], rule[-1])))
+    if by_tree > by_rule:
+        queries = (points[by_rule:by_tree] - lam) / (rest - lam) * base[-1]
+        parts.append(_find(base, offsets, _below(queries, base[-1])))
+    if by_tree < size:
+        ranks = ((points[by_tree:] - rest) / (1.0 - rest) * count).astype(np.int64)
+        parts.append((np.minimum(ranks, count - 1) + first) % capacity)
+    slots: IntArray = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    everywhere, by_base_factor, by_rule_factor = factors
+    chances = everywhere + base[slots] * by_base_factor
+    if by_rule_factor > 0.0:
+        chances += rule[slots] * by_rule_factor
+    return slots, chances
 
 
-def _set_max_loop(data: FloatArray, offsets: IntArray, indices: IntArray, values: FloatArray) -> None:
-    for j in range(len(indices)):
-        data[indices[j]] = values[j]
-    span = 1
-    for level in range(1, len(offsets)):
-        span *= FAN_OUT
-        previous = -1
-        for j in range(len(indices)):
-            node = indices[j] // span
-            if node == previous:
-                continue
-            previous = node
-            start = offsets[level - 1] + node * FAN_OUT
-            largest = data[start]
-            for child in range(1, FAN_OUT):
-                value = data[start + child]
-                if value > largest:  # max() would compile to a slower loop that minds NaN
-                    largest = value
-            data[offsets[level] + node] = largest
-
-
-def _find_loop(data: FloatArray, offsets: IntArray, prefix_sums: FloatArray) -> IntArray:
-    found = np.empty(len(prefix_sums), dtype=np.int64)
-    for j in range(len(prefix_sums)):
-        rest = prefix_sums[j]
-        node = 0
-        for level in range(len(offsets) - 2, -1, -1):
-            start = offsets[level] + node * FAN_OUT
-            before = 0.0
-            chosen = -1
-            last = 0
-            for child in range(FAN_OUT):
-                value = data[start + child]
-                if value > 0.0:
-                    last = child
-                if before + value > rest:
-                    chosen = child
-                    break
-                before += value
-            if chosen < 0:
-                chosen = last
-                rest = np.inf
-            else:
-                rest -= before
-            node = node * FAN_OUT + chosen
-        found[j] = node
-    return found
-
-
-def _compile(function: Callable[..., Any]) -> Any:
-    import numba
-
-    try:
-        return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # no writable place for the cache: compile anew in each process
-        return numba.njit(nogil=True)(function)
+def _below(queries: FloatArray, total: float) -> FloatArray:
+    if queries[-1] >= total:  # they rise; rounding can take the last to the end
+        queries[queries >= total] = np.inf
+    return queries
 
 
 @lru_cache(maxsize=1)
 def _numba_kernels() -> Kernels | None:
     try:
-        return Kernels("numba", _compile(_set_sum_loop), _compile(_set_max_loop), _compile(_find_loop))
+        from sb3_nser.replay import _compiled as c
     except Exception:  # absent, or installed for another NumPy: either way NumPy alone does the work
         return None
+    return Kernels("numba", c.set_leaves, c.rebuild, c.find, c.write, c.draw)
 
 
-_NUMPY = Kernels("numpy", _set_sum_numpy, _set_max_numpy, _find_numpy)
+_NUMPY = Kernels("numpy", _set_leaves, _rebuild, _find, _write, _draw)
 
 
 def kernels(backend: str = "auto") -> Kernels:

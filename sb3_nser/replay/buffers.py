@@ -13,6 +13,7 @@ from stable_baselines3.common.type_aliases import DictReplayBufferSamples, Repla
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_nser.errors import UnsupportedError
+from sb3_nser.replay.gather import as_tensor
 from sb3_nser.replay.mixin import PriorityMixin
 from sb3_nser.replay.n_step import discounted, steps_taken
 from sb3_nser.replay.options import PriorityOptions, refuse_unknown
@@ -137,19 +138,19 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
 
     def _gather(self, rows: IntArray, envs: IntArray, env: VecNormalize | None) -> Any:
         # what SB3's _get_samples does, for given pairs of row and environment (it draws the environment at random)
-        indices = rows * self.n_envs + envs
+        indices = rows * self.n_envs + envs if self.n_envs > 1 else rows
         if self.n_steps == 1:
-            raw = self.transitions(indices)
-            rewards = self._normalize_reward(raw.rewards.reshape(-1, 1), env)
-            dones = raw.dones * (1 - raw.timeouts)
-            following: tuple[Any, ...] = (raw.next_observations, dones.reshape(-1, 1), rewards)
-            observations, actions = raw.observations, raw.actions
+            dones = self._take(self.dones, indices)
+            if self.handle_timeout_termination:
+                dones = dones * (1 - self._take(self.timeouts, indices))
+            rewards = self._normalize_reward(self._take(self.rewards, indices).reshape(-1, 1), env)
+            following: tuple[Any, ...] = (self._next_observations(indices), dones.reshape(-1, 1), rewards)
         else:
-            observations, actions = self._take_each(self.observations, indices), self._take(self.actions, indices)
             following = self._n_steps_on(indices, env)
+        observations = self._take_each(self.observations, indices)
         arrays = (
             self._normalize_obs(observations, env),
-            actions,
+            self._take(self.actions, indices),
             self._normalize_obs(following[0], env),
             *following[1:],
         )
@@ -167,8 +168,8 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
 
     def _tensors(self, arrays: Any) -> Any:
         if isinstance(arrays, dict):
-            return {key: self.to_torch(array) for key, array in arrays.items()}
-        return self.to_torch(arrays)
+            return {key: as_tensor(array, self.device) for key, array in arrays.items()}
+        return as_tensor(arrays, self.device)
 
 
 class NSERDictReplayBuffer(NSERReplayBuffer, DictReplayBuffer):

@@ -15,8 +15,8 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from sb3_nser.errors import ConfigurationError, NSERError, UnsupportedError
 from sb3_nser.replay.buffers import NSERDictReplayBuffer, option_defaults, refuse_space
 from sb3_nser.replay.options import PriorityOptions, refuse_unknown
-from sb3_nser.replay.priorities import parse_integer
-from sb3_nser.replay.records import IntArray
+from sb3_nser.replay.priorities import Mixture, parse_integer
+from sb3_nser.replay.records import FloatArray, IntArray
 from sb3_nser.replay.trace import BoolArray
 
 GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
@@ -128,9 +128,7 @@ class NSERHerReplayBuffer(NSERDictReplayBuffer, HerReplayBuffer):
         entering = np.flatnonzero(finished & ~self._entered)
         if len(entering):
             if not self._entered.any():  # nothing is left that holds a largest TD error: as at the beginning
-                scores = self._store.scores.copy()
-                self._store.clear()
-                self._store.scores[:] = scores
+                self._store.forget_td_errors()
             scores = self._store.scores[entering]  # they may have been scored while their episode went on
             self._store.enter(entering)
             self._store.write_scores(entering, scores)
@@ -141,9 +139,6 @@ class NSERHerReplayBuffer(NSERDictReplayBuffer, HerReplayBuffer):
 
     def _n_drawable(self) -> int:
         return len(self._finished)
-
-    def _floor_slots(self, ranks: IntArray) -> IntArray:
-        return self._finished[ranks]
 
     def _all_drawable(self) -> bool:
         return False
@@ -161,9 +156,11 @@ class NSERHerReplayBuffer(NSERDictReplayBuffer, HerReplayBuffer):
 
     # ------------------------------------------------------------------ the batch
 
-    def _arranged(self, indices: IntArray) -> IntArray:
+    def _draw(self, mixture: Mixture, batch_size: int) -> tuple[IntArray, FloatArray]:
+        slots, chances = self._store.draw(self._rng, mixture, batch_size, floor=self._finished)
         # what was drawn is ordered by the way it was drawn; which of it becomes virtual must not depend on that
-        return self._rng.permutation(indices)
+        order = self._rng.permutation(batch_size)
+        return slots[order], chances[order]
 
     def _gather(self, rows: IntArray, envs: IntArray, env: VecNormalize | None) -> Any:
         n_real = len(rows) - int(self.her_ratio * len(rows))

@@ -25,7 +25,7 @@ from sb3_nser.replay.writing import WritingMixin
 STATE_VERSION = 2
 UNLINKED_SAMPLES = 100
 
-_NOT_SAVED = ("_scorer", "last_batch", "_linked", "_unlinked_samples")
+_NOT_SAVED = ("_scorer", "last_batch", "_linked", "_unlinked_samples", "_sampled_at")
 
 
 class PriorityMixin(WritingMixin):
@@ -61,6 +61,7 @@ class PriorityMixin(WritingMixin):
     def _init_unsaved(self) -> None:
         self._scorer = None
         self.last_batch = None
+        self._sampled_at = -1  # how many rows there were at the last draw
         self._linked = False
         self._unlinked_samples = 0
 
@@ -83,12 +84,13 @@ class PriorityMixin(WritingMixin):
         self._require_transitions()
         self._score_pending()
         mixture = self._mixture()
-        chosen, ranks = self._store.draw(self._rng, mixture, batch_size)
-        indices = self._arranged(np.concatenate([chosen, self._floor_slots(ranks)]))
+        indices, q = self._draw(mixture, batch_size)
         rows, envs = np.divmod(indices, self.n_envs)
-        q = mixture.probabilities(self._store.base.get(indices), self._store.rule.get(indices))
         weights = importance_weights(q, mixture.count, self.beta_now)
-        self.last_sample = SampleInfo(indices, envs, q, weights, self._generations(rows))
+        generations = self._generations(rows)
+        indices.flags.writeable = generations.flags.writeable = False  # update_priorities trusts them
+        self.last_sample = SampleInfo(indices, envs, q, weights, generations)
+        self._sampled_at = self._added
         self.rule_fraction_now = mixture.rule_fraction
         self._last_count = mixture.count
         self.last_batch = self._gather(rows, envs, env)
@@ -140,15 +142,10 @@ class PriorityMixin(WritingMixin):
     def _n_drawable(self) -> int:
         return (self._added - self._first_valid()) * self.n_envs
 
-    def _floor_slots(self, ranks: IntArray) -> IntArray:
-        """The slots that the uniform floor draws, given ranks among the drawable ones."""
-        if not self._head_excluded():
-            return ranks
-        return (ranks + (self.pos + 1) * self.n_envs) % self.n_slots
-
-    def _arranged(self, indices: IntArray) -> IntArray:
-        """Drawn slots in the order of the batch."""
-        return indices
+    def _draw(self, mixture: Mixture, batch_size: int) -> tuple[IntArray, FloatArray]:
+        """Slots in the order of the batch, and their probabilities."""
+        first = (self.pos + 1) * self.n_envs if self._head_excluded() else 0
+        return self._store.draw(self._rng, mixture, batch_size, first)
 
     def _gather(self, rows: IntArray, envs: IntArray, env: VecNormalize | None) -> Any:
         raise NotImplementedError

@@ -151,18 +151,23 @@ class Mixture:
             return 0.0
         return self.rule_fraction * self.base_total / ((1.0 - self.rule_fraction) * self.rule_total)
 
+    @property
+    def factors(self) -> tuple[float, float, float]:
+        """What q is made of: a constant, the factor of b and the factor of S·b."""
+        lam, u = self.rule_fraction, self.uniform_fraction
+        by_base = (1.0 - lam) * (1.0 - u) / self.base_total if u < 1.0 else 0.0
+        return (1.0 - lam) * u / self.count, by_base, lam / self.rule_total if lam > 0.0 else 0.0
+
     def probabilities(self, base: FloatArray, rule: FloatArray) -> FloatArray:
         """
         :param base: b of the slots asked for
         :param rule: S·b of the same slots
         :return: their q, same shape
         """
-        lam, u = self.rule_fraction, self.uniform_fraction
-        q = np.full(base.shape, (1.0 - lam) * u / self.count)
-        if u < 1.0:
-            q += base * ((1.0 - lam) * (1.0 - u) / self.base_total)
-        if lam > 0.0:
-            q += rule * (lam / self.rule_total)
+        constant, by_base, by_rule = self.factors
+        q: FloatArray = constant + base * by_base
+        if by_rule > 0.0:
+            q += rule * by_rule
         return q
 
 

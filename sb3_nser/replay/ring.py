@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sb3_nser.replay.gather import take_rows
 from sb3_nser.replay.records import Array, Episode, IntArray, Observations, Transitions
 from sb3_nser.replay.trace import BoolArray
 
@@ -159,8 +160,7 @@ class RingMixin(_Base):
         return episodes, False
 
     def _take(self, array: Array, indices: IntArray) -> Array:
-        flat: Array = array.reshape(self.n_slots, *array.shape[2:])  # a view: one index is faster than a pair
-        return flat[indices]
+        return take_rows(array, indices)
 
     def _take_each(self, arrays: Observations, indices: IntArray) -> Observations:
         if isinstance(arrays, dict):

@@ -40,7 +40,7 @@ class _BlockTree:
 
     @property
     def leaves(self) -> FloatArray:
-        """All leaf values, shape ``(capacity,)``: a view, to be read only."""
+        """All leaf values, shape ``(capacity,)``: a view, to be read only unless ``refresh`` follows."""
         return self._data[: self.capacity]
 
     @property
@@ -68,8 +68,7 @@ class _BlockTree:
         if where.size == 0:
             return
         what = np.ascontiguousarray(np.broadcast_to(self._valid(values), where.shape))
-        write = self._kernels.set_max if self._largest else self._kernels.set_sum
-        write(self._data, self._offsets, np.ascontiguousarray(where), what)
+        self._kernels.set_leaves(self._data, self._offsets, np.ascontiguousarray(where), what, self._largest)
 
     def rebuild(self, values: npt.ArrayLike) -> None:
         """
@@ -79,16 +78,11 @@ class _BlockTree:
         :raises ValueError: for a value that is negative, NaN or infinite; nothing is written then
         """
         self._data[: self.capacity] = np.broadcast_to(self._valid(values), (self.capacity,))
-        for level in range(1, len(self._offsets)):
-            start, end = self._offsets[level - 1], self._offsets[level]
-            blocks = self._data[start:end].reshape(-1, FAN_OUT)
-            if self._largest:
-                self._data[end : end + len(blocks)] = blocks.max(axis=1)
-                continue
-            total = np.zeros(len(blocks))
-            for child in range(FAN_OUT):  # column by column: left to right, as in the kernels
-                total += blocks[:, child]
-            self._data[end : end + len(blocks)] = total
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Recompute everything above the leaves, after they were written through ``leaves``."""
+        self._kernels.rebuild(self._data, self._offsets, self._largest)
 
     def _checked(self, indices: IntArray) -> IntArray:
         if indices.size and (indices.min() < 0 or indices.max() >= self.capacity):
@@ -139,7 +133,8 @@ class SumTree(_BlockTree):
             raise ValueError("no leaf has any mass, so there is nothing to find")
         if np.isnan(query).any():
             raise ValueError("a prefix sum is NaN")
-        return self._kernels.find(self._data, self._offsets, np.ascontiguousarray(query))
+        query[query >= self.total] = np.inf
+        return self._kernels.find(self._data, self._offsets, query)
 
 
 class MaxTree(_BlockTree):

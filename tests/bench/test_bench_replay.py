@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from sb3_nser.bench.__main__ import main
+from sb3_nser.bench.peers import OPERATIONS as PER_OPERATIONS
+from sb3_nser.bench.peers import PEERS
 from sb3_nser.bench.replay import OPERATIONS, RESCORE_LONGEST, RESCORE_TOTAL, array_bytes
 from sb3_nser.bench.report import Measurement, Report, Target, duration, table
 from sb3_nser.bench.timing import Turn, joined, summarise, take_turns
@@ -42,16 +44,22 @@ def test_every_operation_is_measured_with_every_backend(quick):
     report, _, _ = quick
     ours = {kernels().name, "numpy"}
     found = {(one["name"], one["backend"]) for one in report["measurements"]}
-    assert {(name, backend) for name in (*OPERATIONS, RESCORE_TOTAL, RESCORE_LONGEST) for backend in ours} <= found
+    assert {
+        (name, backend) for name in (*OPERATIONS, *PER_OPERATIONS, RESCORE_TOTAL, RESCORE_LONGEST) for backend in ours
+    } <= found
     assert {name for name, backend in found if backend == "sb3"} == {
         "add 1",
         "add 1, priority entered",
         "sample 256",
         "add 1 + sample + update 256",
+        "PER: add 1",
+        "PER: sample 256",
+        "PER: add 1 + sample + update 256",
     }
     for one in report["measurements"]:
         assert one["rows"] == 10_000
         numbers = [one["median_us"], *one["quartiles_us"]]
+        assert one["name"] in PER_OPERATIONS or one["backend"] in {"sb3", *ours}
         compared = one["backend"] != "sb3" and (one["name"], "sb3") in found
         assert (one["ratio_to_sb3"] is not None) == compared
         numbers += [one["ratio_to_sb3"]] if compared else []
@@ -75,12 +83,26 @@ def test_memory_does_not_depend_on_the_machine(quick):
     assert 32 <= memory["extra_bytes_per_transition"] <= 48  # four float64 arrays and the upper levels of three trees
 
 
+def test_contenders_have_a_version_or_a_reason(quick):
+    report, printed, _ = quick
+    assert set(report["contenders"]) == {"sb3", kernels().name, "numpy", *PEERS}
+    for name, one in report["contenders"].items():
+        assert bool(one["version"]) != ("not_measured" in one)
+        assert (f"{name} was not measured: " in printed) == ("not_measured" in one)
+
+
+def test_rescoring_by_rules_is_measured(quick):
+    (one,) = quick[0]["rescoring"]
+    assert (one["rows"], one["rules"], one["literals"], one["calls"]) == (10_000, 16, 32, 1)
+    assert all(one[key] > 0 for key in ("total_ms", "draws_ms", "longest_ms", "plain_ms", "compared_ms"))
+
+
 def test_table_is_printed_and_progress_goes_elsewhere(quick):
     _, printed, progress = quick
     assert printed.startswith("| operation ")
     assert "ratio to SB3" in printed
-    assert "[1/7] 10,000 rows: filling" in progress
-    assert "[1/7]" not in printed
+    assert "[1/9] 10,000 rows: filling" in progress
+    assert "[1/9]" not in printed
 
 
 @pytest.mark.parametrize(

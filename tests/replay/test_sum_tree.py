@@ -1,5 +1,6 @@
 """The trees against a plain array, with and without numba."""
 
+import importlib
 import pickle
 import subprocess
 import sys
@@ -197,10 +198,8 @@ def test_numba_works_without_a_place_for_its_cache(monkeypatch):
         return original(**options)
 
     monkeypatch.setattr(numba, "njit", without_cache)
-    find = _kernels._compile(_kernels._find_loop)
-    tree = SumTree(3, "numpy")
-    tree.set([0, 1, 2], 1.0)
-    assert find(tree._data, tree._offsets, np.array([0.5, 2.5])).tolist() == [0, 2]
+    double = importlib.import_module("sb3_nser.replay._compiled")._compile(lambda x: 2 * x)
+    assert double(1.5) == 3.0
 
 
 def test_a_broken_numba_is_as_good_as_none(monkeypatch):
@@ -208,3 +207,37 @@ def test_a_broken_numba_is_as_good_as_none(monkeypatch):
     assert SumTree(3)._kernels.name == "numpy"
     with pytest.raises(ValueError, match="cannot be imported"):
         SumTree(3, "numba")
+
+
+@pytest.mark.skipif(len(BACKENDS) < 2, reason="numba is not installed")
+@pytest.mark.parametrize("capacity", CAPACITIES)
+@pytest.mark.parametrize("lam", [0.0, 0.3])
+def test_a_gradient_steps_work_is_equal_to_the_last_bit_with_both_backends(capacity, lam):
+    rng = np.random.default_rng(capacity)
+    trees = {name: (MaxTree(capacity, name), SumTree(capacity, name), SumTree(capacity, name)) for name in BACKENDS}
+    scores = rng.random(capacity) * (rng.random(capacity) < 0.5)
+    for _ in range(20):
+        indices = rng.integers(capacity, size=64)
+        errors = rng.choice([0.0, 1.0, 2.0, 5.0], size=64) * rng.choice([1.0, rng.random()])
+        drawn = []
+        points = rng.random(64)
+        for name, (td, base, rule) in trees.items():
+            k = kernels(name)
+            k.write(td._data, base._data, rule._data, scores, base._offsets, indices, errors, errors**0.6, True)
+            assert td.maximum == td.leaves.max()
+            share = lam if rule.total > 0 else 0.0
+            end = share + (1 - share) * 0.9 if base.total > 0 else share
+            floor, factors = (capacity, 3 % capacity, capacity), (0.1, 0.2, 0.3 if share else 0.0)
+            drawn.append(k.draw(base._data, rule._data, base._offsets, points, (share, end), floor, factors))
+        for one, two in zip(*trees.values(), strict=True):
+            np.testing.assert_array_equal(one._data, two._data)
+        np.testing.assert_array_equal(drawn[0][0], drawn[1][0])
+        np.testing.assert_array_equal(drawn[0][1], drawn[1][1])
+
+
+def test_sums_written_out_are_those_of_numpy_or_used_instead(monkeypatch):
+    blocks = np.random.default_rng(1).lognormal(sigma=5, size=(50, FAN_OUT))
+    expected = _kernels._sums_in_lanes(blocks)
+    np.testing.assert_array_equal(_kernels.block_values(blocks, False), expected)
+    monkeypatch.setattr(_kernels, "_REDUCE", False)
+    np.testing.assert_array_equal(_kernels.block_values(blocks, False), expected)
