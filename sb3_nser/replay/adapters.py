@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch as th
 from sb3_contrib import QRDQN, TQC, CrossQ
 from stable_baselines3 import DDPG, DQN, SAC, TD3
@@ -75,9 +76,19 @@ def dqn_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th.T
     :param online: Q(s, ·), shape ``(batch_size, n_actions)``
     :param caught: with Q'(s', ·), same shape
     """
-    following = caught.output.max(dim=1, keepdim=True)[0]
-    wanted = batch.rewards + (1 - batch.dones) * _discounts(model, batch) * following
-    errors: th.Tensor = (wanted - online.gather(1, batch.actions.long())).abs().flatten()
+    return _error(model, batch, online, caught.output)
+
+
+def _error(model: Any, batch: Any, online: th.Tensor, target: th.Tensor) -> th.Tensor:
+    discounts = _discounts(model, batch)
+    if online.device.type == "cpu":  # the same in NumPy, whose calls on a few hundred numbers cost a third of torch's
+        rows, actions = np.arange(len(online)), batch.actions.numpy()[:, 0].astype(np.int64, copy=False)
+        gamma = discounts.numpy()[:, 0] if isinstance(discounts, th.Tensor) else discounts
+        wanted = batch.rewards.numpy()[:, 0] + (1 - batch.dones.numpy()[:, 0]) * gamma * target.numpy().max(axis=1)
+        return th.from_numpy(np.abs(wanted - online.numpy()[rows, actions]))
+    following = target.amax(dim=1, keepdim=True)
+    wanted = batch.rewards + (1 - batch.dones) * discounts * following
+    errors: th.Tensor = (wanted - online.gather(1, batch.actions.long())).abs()[:, 0]
     return errors
 
 
@@ -89,10 +100,7 @@ def qrdqn_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th
     :param online: quantiles at s, shape ``(batch_size, n_quantiles, n_actions)``
     :param caught: with the target network's at s', same shape
     """
-    following = caught.output.mean(dim=1).max(dim=1, keepdim=True)[0]
-    wanted = batch.rewards + (1 - batch.dones) * _discounts(model, batch) * following
-    errors: th.Tensor = (wanted - online.mean(dim=1).gather(1, batch.actions.long())).abs().flatten()
-    return errors
+    return _error(model, batch, online.mean(dim=1), caught.output.mean(dim=1))
 
 
 def entropy_coefficient(model: Any) -> Any:

@@ -164,9 +164,11 @@ class LearnerLink:
                 one.register_hook(self._gradient_hook(info, weights, len(outputs), read_gradient))
 
     def _weights(self, info: SampleInfo, output: th.Tensor, joint: bool) -> th.Tensor | None:
-        if np.all(info.weights == 1.0):
+        if info.weights.min() == 1.0:  # the largest of a batch is 1
             return None
-        weights = th.as_tensor(info.weights, dtype=output.dtype).to(output.device)
+        weights = th.from_numpy(info.weights.astype(np.float32))
+        if output.device.type != "cpu" or output.dtype != th.float32:
+            weights = weights.to(output)
         if joint:  # the second half is the successors', through which no gradient flows
             weights = th.cat([weights, th.ones_like(weights)])
         return weights
@@ -190,13 +192,13 @@ class LearnerLink:
         return hook
 
     def _write(self, info: SampleInfo, errors: th.Tensor) -> None:
-        values = errors.detach().float().cpu().numpy().astype(np.float64)  # the one copy from the device in a gradient step
+        values = errors.cpu().numpy()  # the one copy from the device in a gradient step
         self.updates += 1
         buffer = self.model.replay_buffer
-        finite = np.isfinite(values)
-        if finite.all():
+        if np.isfinite(values.sum()):
             buffer.update_priorities(info.indices, values, info.generations)
             return
+        finite = np.isfinite(values)
         if self.nonfinite_td == 0:
             warnings.warn(
                 f"{np.count_nonzero(~finite)} of {len(values)} TD errors are NaN or infinite: the critic of "

@@ -62,7 +62,8 @@ class WritingMixin(ScoringMixin):
             fits = self._sampled_at == self._added and values.shape == drawn.indices.shape
             if fits and np.minimum.reduce(values) >= 0.0 and np.maximum.reduce(values) < np.inf:
                 self.mark_linked()
-                self._store.write_td_errors(drawn.indices, np.maximum(values, self.options.smallest_td_error))
+                smallest = self.options.smallest_td_error
+                self._store.write_td_errors(drawn.indices, np.maximum(values, smallest) if smallest > 0.0 else values)
                 return
         where = np.atleast_1d(np.asarray(indices))
         if values.shape != where.shape:
