@@ -7,13 +7,15 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from sb3_nser.errors import ConfigurationError
 
 
-def as_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, open_low: bool = False) -> float:
+def as_number(name: str, value: object, low: float = -math.inf, high: float = math.inf, *, open_low: bool = False) -> float:
     """
     :param name: the argument's name, for the message
-    :param value: a number, or its text (``"1e-6"``)
+    :param value: a number, or text that reads as one (``"1e-6"``); booleans are refused
     :param low: smallest allowed value
     :param high: largest allowed value
     :param open_low: True if ``low`` itself is not allowed
@@ -21,27 +23,25 @@ def as_number(name: str, value: Any, low: float = -math.inf, high: float = math.
     :raises ConfigurationError: if it is not a number, not finite or out of range
     """
     number = math.nan
-    if not isinstance(value, bool):
+    if isinstance(value, int | float | str | np.integer | np.floating) and not isinstance(value, bool):
         try:
             number = float(value)
-        except (TypeError, ValueError, OverflowError):
+        except (ValueError, OverflowError):
             pass
-    if not math.isfinite(number):
-        raise ConfigurationError(f"{name}={value!r} is not a number; {name} must be {_span(low, high, open_low)}.")
-    if number < low or number > high or (open_low and number == low):
-        raise ConfigurationError(f"{name}={value!r} is out of range; {name} must be {_span(low, high, open_low)}.")
+    if not math.isfinite(number) or number < low or number > high or (open_low and number == low):
+        raise ConfigurationError(f"{name}={_shown(value)} must be a number {_span(low, high, open_low)}.")
     return number
 
 
-def as_int(name: str, value: Any, low: int, high: float = math.inf) -> int:
+def as_int(name: str, value: object, low: int, high: float = math.inf) -> int:
     """
     :return: the value as an int; ``1e3`` and ``"1e3"`` are 1000
     :raises ConfigurationError: if it is not a whole number or out of range
     """
     number = as_number(name, value, low, high)
     if number != int(number):
-        raise ConfigurationError(f"{name}={value!r} must be a whole number.")
-    return value if isinstance(value, int) else int(number)  # a float holds no more than 53 bits
+        raise ConfigurationError(f"{name}={_shown(value)} must be a whole number {_span(low, high, False)}.")
+    return int(value) if isinstance(value, int | np.integer) else int(number)  # a float holds no more than 53 bits
 
 
 def as_bool(name: str, value: Any) -> bool:
@@ -63,9 +63,14 @@ def closest(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {match[0]!r}?" if match else ""
 
 
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
 def _span(low: float, high: float, open_low: bool) -> str:
     if math.isinf(low) and math.isinf(high):
-        return "a finite number"
+        return "that is finite"
     if math.isinf(high):
-        return f"a finite number {'above' if open_low else 'of at least'} {low:g}"
-    return f"a number in {'(' if open_low else '['}{low:g}, {high:g}]"
+        return f"{'above' if open_low else 'of at least'} {low:g}"
+    return f"{'above' if open_low else 'from'} {low:g} {'up ' if open_low else ''}to {high:g}"

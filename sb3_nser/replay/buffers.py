@@ -12,12 +12,12 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
+from sb3_nser.arguments import as_int
 from sb3_nser.errors import UnsupportedError
 from sb3_nser.replay.gather import as_tensor
 from sb3_nser.replay.mixin import PriorityMixin
 from sb3_nser.replay.n_step import discounted, steps_taken
 from sb3_nser.replay.options import PriorityOptions, refuse_unknown
-from sb3_nser.replay.priorities import parse_integer
 from sb3_nser.replay.records import IntArray
 
 
@@ -126,7 +126,7 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
         )
         refuse_space(type(self).__name__, observation_space, n_steps=options.n_steps, one_array=optimize_memory_usage)
         super().__init__(
-            parse_integer("buffer_size", buffer_size, 1),
+            as_int("buffer_size", buffer_size, 1),
             observation_space,
             action_space,
             device,

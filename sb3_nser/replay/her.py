@@ -12,10 +12,11 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from stable_baselines3.her.goal_selection_strategy import KEY_TO_GOAL_STRATEGY, GoalSelectionStrategy
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_nser.arguments import as_int
 from sb3_nser.errors import ConfigurationError, NSERError, UnsupportedError
 from sb3_nser.replay.buffers import NSERDictReplayBuffer, option_defaults, refuse_space
 from sb3_nser.replay.options import PriorityOptions, refuse_unknown
-from sb3_nser.replay.priorities import Mixture, parse_integer
+from sb3_nser.replay.priorities import Mixture
 from sb3_nser.replay.records import FloatArray, IntArray
 from sb3_nser.replay.trace import BoolArray
 
@@ -85,7 +86,7 @@ class NSERHerReplayBuffer(NSERDictReplayBuffer, HerReplayBuffer):
             raise ConfigurationError(f"goal_selection_strategy must be one of {names}, not {goal_selection_strategy!r}")
         HerReplayBuffer.__init__(
             self,
-            parse_integer("buffer_size", buffer_size, 1),
+            as_int("buffer_size", buffer_size, 1),
             observation_space,
             action_space,
             env,
@@ -93,7 +94,7 @@ class NSERHerReplayBuffer(NSERDictReplayBuffer, HerReplayBuffer):
             n_envs=n_envs,
             optimize_memory_usage=optimize_memory_usage,
             handle_timeout_termination=handle_timeout_termination,
-            n_sampled_goal=parse_integer("n_sampled_goal", n_sampled_goal, 0),
+            n_sampled_goal=as_int("n_sampled_goal", n_sampled_goal, 0),
             goal_selection_strategy=goal_selection_strategy,
             copy_info_dict=copy_info_dict,
         )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.vec_env import VecNormalize
 
+from sb3_nser.arguments import as_number
 from sb3_nser.errors import NSERError, NSERWarning
 from sb3_nser.replay.options import PriorityOptions
 from sb3_nser.replay.priorities import (
@@ -15,7 +16,6 @@ from sb3_nser.replay.priorities import (
     effective_size,
     importance_weights,
     make_mixture,
-    parse_number,
     seeded_generator,
 )
 from sb3_nser.replay.records import FloatArray, IntArray, SampleInfo
@@ -170,7 +170,7 @@ class PriorityMixin(WritingMixin):
             does not continue the last episode
         :raises ConfigurationError: if ``progress`` is not a finite number
         """
-        self.progress = min(max(parse_number("progress", progress), 0.0), 1.0)
+        self.progress = min(max(as_number("progress", progress), 0.0), 1.0)
         reached = self.options.beta + (self.options.beta_final - self.options.beta) * self.progress
         self.beta_now = reached if restart else max(self.beta_now, reached)
         if restart:

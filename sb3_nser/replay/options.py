@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from sb3_nser.arguments import as_int, as_number, closest
 from sb3_nser.errors import ConfigurationError
-from sb3_nser.replay.priorities import Schedule, parse_integer, parse_number, parse_schedule
+from sb3_nser.replay.priorities import Schedule, parse_schedule
 
 PRIORITIES = ("proportional", "lap")
 
@@ -44,8 +44,8 @@ class PriorityOptions:
         :param given: one value per field, as a YAML file or a caller gave it
         :raises ConfigurationError: naming the argument and the value that cannot be used
         """
-        beta = parse_number("beta", given["beta"], 0.0, 1.0)
-        beta_final = parse_number("beta_final", given["beta_final"], 0.0, 1.0)
+        beta = as_number("beta", given["beta"], 0.0, 1.0)
+        beta_final = as_number("beta_final", given["beta_final"], 0.0, 1.0)
         if beta_final < beta:
             raise ConfigurationError(
                 f"beta_final must not be below beta (beta only rises), but beta_final={given['beta_final']!r} and "
@@ -54,24 +54,24 @@ class PriorityOptions:
         priority = given["priority"]
         if priority not in PRIORITIES:
             raise ConfigurationError(f"priority must be one of {', '.join(PRIORITIES)}, not {priority!r}")
-        epsilon = parse_number("epsilon", given["epsilon"], 0.0, 1e6)
+        epsilon = as_number("epsilon", given["epsilon"], 0.0, 1e6)
         if priority == "lap":  # max(|δ|, 1) takes the place of |δ| + ε, and there are no weights
             beta = beta_final = epsilon = 0.0
         seed = given["seed"]
         return cls(
             priority=priority,
-            alpha=parse_number("alpha", given["alpha"], 0.0, 1.0),
+            alpha=as_number("alpha", given["alpha"], 0.0, 1.0),
             beta=beta,
             beta_final=beta_final,
             rule_fraction=parse_schedule("rule_fraction", given["rule_fraction"], 0.0, 1.0),
-            max_boost=parse_number("max_boost", given["max_boost"], 0.0),
-            rule_warmup=parse_integer("rule_warmup", given["rule_warmup"]),
-            uniform_fraction=parse_number("uniform_fraction", given["uniform_fraction"], 0.0, 1.0),
-            trace_decay=parse_number("trace_decay", given["trace_decay"], 0.0, 1.0),
+            max_boost=as_number("max_boost", given["max_boost"], 0.0),
+            rule_warmup=as_int("rule_warmup", given["rule_warmup"], 0),
+            uniform_fraction=as_number("uniform_fraction", given["uniform_fraction"], 0.0, 1.0),
+            trace_decay=as_number("trace_decay", given["trace_decay"], 0.0, 1.0),
             epsilon=epsilon,
-            n_steps=parse_integer("n_steps", given["n_steps"], 1),
-            gamma=parse_number("gamma", given["gamma"], 0.0, 1.0),
-            seed=None if seed is None else parse_integer("seed", seed),
+            n_steps=as_int("n_steps", given["n_steps"], 1),
+            gamma=as_number("gamma", given["gamma"], 0.0, 1.0),
+            seed=None if seed is None else as_int("seed", seed, 0),
         )
 
 
@@ -84,6 +84,4 @@ def refuse_unknown(owner: str, unknown: Iterable[str], valid: Iterable[str]) -> 
     """
     names = list(valid)
     for name in unknown:
-        close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
-        raise ConfigurationError(f"{owner} has no argument {name!r}{hint} Valid ones: {', '.join(names)}.")
+        raise ConfigurationError(f"{owner} has no argument {name!r}.{closest(name, names)} Valid ones: {', '.join(names)}.")

@@ -7,7 +7,6 @@ with rule scores, its cap, its warm-up and the uniform floor are our own choice.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sb3_nser.arguments import as_number
 from sb3_nser.errors import ConfigurationError
 
 FloatArray = npt.NDArray[np.float64]
@@ -45,46 +45,6 @@ class Schedule:
         return self.values[low] + (position - low) * (self.values[low + 1] - self.values[low])
 
 
-def parse_number(name: str, value: object, low: float = -math.inf, high: float = math.inf, *, above: bool = False) -> float:
-    """
-    A finite number from what a YAML file or a caller gave.
-
-    :param name: the argument's name, for the message
-    :param value: a number, or text that reads as one (YAML reads ``1e-3`` as text)
-    :param low: smallest value allowed
-    :param high: largest value allowed
-    :param above: whether ``low`` itself is refused
-    :raises ConfigurationError: if it is not a finite number in that range; booleans are refused
-    """
-    limits = f"{'above' if above else 'of at least'} {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | str | np.integer | np.floating):
-        raise ConfigurationError(f"{name} must be a number {limits}, not {value!r}")
-    try:
-        number = float(value)
-    except ValueError as error:
-        raise ConfigurationError(f"{name} must be a number {limits}, not the text {value!r}") from error
-    if not math.isfinite(number) or number < low or number > high or (above and number == low):
-        raise ConfigurationError(f"{name} must be a number {limits}, not {value!r}")
-    return number
-
-
-def parse_integer(name: str, value: object, low: int = 0) -> int:
-    """
-    A whole number from what a YAML file or a caller gave (``2000``, ``2e3``, ``"2e3"``).
-
-    :param name: the argument's name, for the message
-    :param value: a whole number, or text that reads as one
-    :param low: smallest value allowed
-    :raises ConfigurationError: if it is not a whole number of at least ``low``
-    """
-    if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= low:
-        return int(value)  # not through float, which would round large seeds
-    number = parse_number(name, value, low)
-    if number != int(number):
-        raise ConfigurationError(f"{name} must be a whole number of at least {low}, not {value!r}")
-    return int(number)
-
-
 def parse_schedule(name: str, value: object, low: float, high: float) -> Schedule:
     """
     A schedule from a number, ``"lin_0.5"`` (from 0.5 linearly to 0 at the end of training, as in rl_zoo3) or an
@@ -100,16 +60,22 @@ def parse_schedule(name: str, value: object, low: float, high: float) -> Schedul
         return value
     if isinstance(value, str) and value.startswith("lin_"):
         try:
-            return Schedule((parse_number(name, value[4:], low, high), 0.0))
+            return Schedule((as_number(name, value[4:], low, high), 0.0))
         except ConfigurationError as error:
-            raise ConfigurationError(
-                f"{name} must be a number from {low:g} to {high:g} or 'lin_' and such a number, not {value!r}"
-            ) from error
+            raise _no_schedule(name, value, low, high) from error
     if callable(value):
         function: Callable[[float], Any] = value
         remaining = np.linspace(1.0, 0.0, _TABLE_POINTS)
-        return Schedule(tuple(parse_number(f"{name}({left:g})", function(float(left)), low, high) for left in remaining))
-    return Schedule((parse_number(name, value, low, high),))
+        return Schedule(tuple(as_number(f"{name}({left:g})", function(float(left)), low, high) for left in remaining))
+    try:
+        return Schedule((as_number(name, value, low, high),))
+    except ConfigurationError as error:
+        raise _no_schedule(name, value, low, high) from error
+
+
+def _no_schedule(name: str, value: object, low: float, high: float) -> ConfigurationError:
+    span = f"a number from {low:g} to {high:g}"
+    return ConfigurationError(f"{name}={value!r} must be {span}, or 'lin_' and such a number (falling to 0), or a function.")
 
 
 def base_mass(td_errors: FloatArray, alpha: float, epsilon: float) -> FloatArray:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sb3_nser.arguments import as_int, as_number
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.replay.priorities import (
     Schedule,
@@ -12,8 +13,6 @@ from sb3_nser.replay.priorities import (
     effective_size,
     importance_weights,
     make_mixture,
-    parse_integer,
-    parse_number,
     parse_schedule,
     seeded_generator,
 )
@@ -22,10 +21,10 @@ from .helpers import make
 
 
 def test_c43_numbers_may_be_text():
-    assert parse_number("epsilon", "1e-3") == 1e-3
-    assert parse_integer("rule_warmup", "2e3") == 2000
-    assert parse_integer("rule_warmup", 2e3) == 2000
-    assert parse_integer("seed", 2**60 + 1) == 2**60 + 1
+    assert as_number("epsilon", "1e-3") == 1e-3
+    assert as_int("rule_warmup", "2e3", 0) == 2000
+    assert as_int("rule_warmup", 2e3, 0) == 2000
+    assert as_int("seed", 2**60 + 1, 0) == 2**60 + 1
     buffer = make(alpha="0.5", epsilon="1e-6", rule_warmup="1e3", rule_fraction="lin_5e-1", seed="7", beta="0")
     assert (buffer.alpha, buffer.epsilon, buffer.options.rule_warmup, buffer.options.seed) == (0.5, 1e-6, 1000, 7)
     assert buffer.options.rule_fraction(0.5) == 0.25
@@ -51,7 +50,7 @@ def test_c41_c43_a_bad_value_is_refused_by_name(name, value):
 
 
 def test_an_unknown_argument_is_named_with_the_closest():
-    with pytest.raises(ConfigurationError, match=r"'aplha'; did you mean 'alpha'\? Valid ones: .*rule_fraction"):
+    with pytest.raises(ConfigurationError, match=r"'aplha'\. Did you mean 'alpha'\? Valid ones: .*rule_fraction"):
         make(aplha=0.5)
     with pytest.raises(ConfigurationError, match=r"'zzz'\. Valid ones"):
         make(zzz=1)
