@@ -256,6 +256,7 @@ class RuleInductionCallback(PriorityCallback):
             raise
         # the very rules that scored the rows already, in this process or before they were saved
         self._ground(keep_scores=saved is not None and saved.get("book") == self._session.state()["book"])
+        self._log()
 
     def _on_rollout_end(self) -> None:
         super()._on_rollout_end()
@@ -270,6 +271,7 @@ class RuleInductionCallback(PriorityCallback):
                 print(f"[nser] step {step}: {len(session.book)} rules judged, {len(session.in_force())} in force, {asked}")
             # not only if blocking: a record may hold an answer that was applied at the step of its question
             self._tell(session.pick_up(self.buffer, step, gamma, wait=self._blocking))
+            self._log()
 
     def _on_training_end(self) -> None:
         super()._on_training_end()
@@ -345,7 +347,10 @@ class RuleInductionCallback(PriorityCallback):
         else:
             self.buffer.set_scorer(None, session.state())
         self._save()
-        counts, budget = session.book.counts(), self.budget
+
+    def _log(self) -> None:
+        session, budget = self.session, self.budget
+        counts = session.book.counts()
         for name, value in (
             ("rules_active", counts["active"]),
             ("rules_pruned", counts["pruned"]),
@@ -362,6 +367,7 @@ class RuleInductionCallback(PriorityCallback):
         if news is None:
             return
         self._ground()
+        self._log()
         # two blanks: TensorBoard reads Markdown
         text = "  \n".join(news.active or ("no rule is active",))
         self.logger.record("nser/rules", text, exclude=("stdout", "log", "json", "csv"))
