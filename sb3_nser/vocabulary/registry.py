@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sb3_nser.arguments import closest
 from sb3_nser.errors import ConfigurationError, NSERError, UnsupportedError
 from sb3_nser.vocabulary.features import Vocabulary
 
@@ -130,9 +130,7 @@ def _name_for(short_id: str | None) -> str:
 
 
 def _unknown_name(name: str) -> str:
-    close = difflib.get_close_matches(name.lower(), registered(), n=1, cutoff=0.5)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"vocabulary={name!r} is not known.{hint} Known: auto, {', '.join(registered())}."
+    return f"vocabulary={name!r} is not known.{closest(name.lower(), registered())} Known: auto, {', '.join(registered())}."
 
 
 def _check_reads(vocabulary: Vocabulary, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:

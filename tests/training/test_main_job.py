@@ -17,7 +17,7 @@ from sb3_contrib import QRDQN
 from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import CallbackList, CheckpointCallback, EvalCallback
-from stable_baselines3.common.logger import configure
+from stable_baselines3.common.logger import KVWriter, Logger, configure
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -169,12 +169,22 @@ def test_failing_calls_keep_the_old_rules_and_count() -> None:
     def script(exchange: Any) -> None:
         exchange.reply(CARTPOLE) if exchange.number == 1 else exchange.error(500, "boom")
 
+    class Written(KVWriter):
+        def __init__(self) -> None:
+            self.last: dict[str, Any] = {}
+
+        def write(self, key_values: dict[str, Any], key_excluded: dict[str, Any], step: int = 0) -> None:
+            self.last.update(key_values)
+
+    written = Written()
+    model = dqn()
+    model.set_logger(Logger(None, [written]))
     with FakeOllama(script) as server:
         callback = RuleInductionCallback("fake", every=1_500, host=server.host, blocking=True)
         with pytest.warns(NSERWarning, match="boom"):
-            model = dqn().learn(4_000, callback=callback)
+            model.learn(4_000, callback=callback)
     assert callback.budget.failures == 1 and len(callback.book.active()) >= 1
-    assert model.logger.name_to_value["nser/llm_failures"] == 1 or callback.budget.failures == 1
+    assert written.last["nser/llm_failures"] == 1 and written.last["nser/llm_calls"] == 2
 
 
 def test_strict_mode_raises_one_documented_type_with_the_cause() -> None:
@@ -335,10 +345,8 @@ def test_second_learn_continues_and_reset_begins_anew() -> None:
     model.learn(1_200, callback=callback)
     model.learn(1_200, callback=callback, reset_num_timesteps=False)
     assert [request.step for request in inducer.requests][:2] == [1_000, 2_000]
-    beta = model.replay_buffer.beta_now
     model.learn(1_200, callback=callback)
     assert [request.step for request in inducer.requests][-1] == 1_000 and inducer.requests[-1].number == 0
-    assert model.replay_buffer.beta_now <= 1.0 and beta <= 1.0
 
 
 def test_own_logger_and_global_random_streams_are_left_alone() -> None:
