@@ -47,8 +47,7 @@ class Ours(Contender):
 
     def update(self) -> None:
         """As the learner link does it."""
-        drawn = self.buffer.last_sample
-        self.buffer.update_priorities(drawn.indices, self.work.updates[self._next()], drawn.generations)
+        self.buffer.update_last(self.work.updates[self._next()])
 
     def rewrite(self) -> None:
         """All rows at once."""

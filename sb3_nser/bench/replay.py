@@ -125,9 +125,8 @@ class Contender:
 
     def update(self) -> None:
         """New TD errors for the last batch."""
-        drawn = self.ours.last_sample
-        if drawn is not None:
-            self.ours.update_priorities(drawn.indices, next(self._td_errors), drawn.generations)
+        if self.ours.last_sample is not None:
+            self.ours.update_last(next(self._td_errors))
 
     def sample_update(self) -> None:
         """One batch and its new TD errors."""

@@ -256,3 +256,19 @@ def draw(
         for j in range(size):
             chances[j] += rule[slots[j]] * by_rule
     return slots, chances
+
+
+@_compile
+def greedy_errors(online: Any, target: Any, actions: Any, rewards: Any, dones: Any, discounts: Any) -> Any:
+    """``|r + (1 − d) γ max_a Q'(s', a) − Q(s, a)|`` of each row."""
+    errors = np.empty(len(online), online.dtype)
+    one = online.dtype.type(1)
+    for j in range(len(online)):
+        best = target[j, 0]
+        for action in range(1, target.shape[1]):
+            value = target[j, action]
+            if value > best or value != value:
+                best = value
+        discount = discounts[j] if len(discounts) > 1 else discounts[0]
+        errors[j] = abs(rewards[j] + (one - dones[j]) * discount * best - online[j, actions[j]])
+    return errors

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,8 @@ class Kernels:
         ``scored``, S·b of some slots
     :param draw: ``(base, rule, offsets, points, (λ, end of the base's share), (N, first slot of the floor, capacity),
         (constant, factor of b, factor of S·b))``: the slots of a stratified draw from uniform points, and their q
+    :param greedy_errors: ``(Q(s, ·), Q'(s', ·), actions, rewards, dones, discounts)`` is ``|r + (1 − d) γ max_a Q'(s', a) −
+        Q(s, a)|``: two arrays of shape ``(n, n_actions)``, four of shape ``(n,)``, the discounts perhaps ``(1,)``
     """
 
     name: str
@@ -58,6 +61,7 @@ class Kernels:
         ],
         tuple[IntArray, FloatArray],
     ]
+    greedy_errors: Callable[[Any, Any, Any, Any, Any, Any], Any]
 
 
 def _sums_in_lanes(blocks: FloatArray) -> FloatArray:
@@ -88,6 +92,30 @@ def block_values(blocks: FloatArray, largest: bool) -> FloatArray:
         return sums
     columns = np.ascontiguousarray(blocks.T)  # whole columns at once are faster than rows of 32
     maxima: FloatArray = np.maximum.reduce(columns, axis=0)
+    return maxima
+
+
+def block_maxima(values: FloatArray) -> FloatArray:
+    """
+    The largest value of each ``FAN_OUT`` numbers (the last may be fewer), for numbers that are not negative; if one is, or is
+    NaN, so is one of the maxima.
+
+    :param values: float64, shape ``(n,)``
+    :return: float64, shape ``(ceil(n / FAN_OUT),)``
+    """
+    chunk = 65_536
+    maxima = np.zeros(-(-len(values) // FAN_OUT))
+    # floats that are not negative have the same order as their bits taken for whole numbers; all others are larger
+    bits, found = values.view(np.uint64), maxima.view(np.uint64)
+    whole = len(values) // FAN_OUT * FAN_OUT
+    for start in range(0, whole, chunk):
+        part = bits[start : min(start + chunk, whole)]
+        place = found[start // FAN_OUT :][: len(part) // FAN_OUT]
+        while len(part) > 2 * len(place):  # neighbours: few long loops, where a block by itself is a short one
+            part = np.maximum(part[::2], part[1::2])
+        np.maximum(part[::2], part[1::2], out=place)
+    if whole < len(values):
+        found[-1] = bits[whole:].max()
     return maxima
 
 
@@ -205,16 +233,21 @@ def _below(queries: FloatArray, total: float) -> FloatArray:
     return queries
 
 
+def _greedy_errors(online: Any, target: Any, actions: Any, rewards: Any, dones: Any, discounts: Any) -> Any:
+    wanted = rewards + (1 - dones) * discounts * target.max(axis=1)
+    return np.abs(wanted - online[np.arange(len(online)), actions])
+
+
 @lru_cache(maxsize=1)
 def _numba_kernels() -> Kernels | None:
     try:
         from sb3_nser.replay import _compiled as c
     except Exception:  # absent, or installed for another NumPy: either way NumPy alone does the work
         return None
-    return Kernels("numba", c.set_leaves, c.rebuild, c.find, c.write, c.draw)
+    return Kernels("numba", c.set_leaves, c.rebuild, c.find, c.write, c.draw, c.greedy_errors)
 
 
-_NUMPY = Kernels("numpy", _set_leaves, _rebuild, _find, _write, _draw)
+_NUMPY = Kernels("numpy", _set_leaves, _rebuild, _find, _write, _draw, _greedy_errors)
 
 
 def kernels(backend: str = "auto") -> Kernels:

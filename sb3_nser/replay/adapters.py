@@ -16,6 +16,7 @@ from stable_baselines3 import DDPG, DQN, SAC, TD3
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_nser.errors import UnsupportedError
+from sb3_nser.replay._kernels import FloatArray, kernels
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Caught:
     noted: Any
 
 
-TargetError = Callable[[Any, Any, th.Tensor, Caught], th.Tensor]
+TargetError = Callable[[Any, Any, th.Tensor, Caught], "th.Tensor | FloatArray"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Adapter:
     :param critic: attribute of the model that holds the online critic
     :param target: attribute of the target network whose output ``error`` needs, or ``None``
     :param error: ``(model, batch, online output, what the target network's pass showed) -> |δ|`` of shape
-        ``(batch_size,)``; ``None`` where δ is read from the gradient of a mean squared error
+        ``(batch_size,)``, an array on the CPU; ``None`` where δ is read from the gradient of a mean squared error
     :param gradient_scale: c in ``δ = c · B · ∂L/∂Q`` (1 where the loss is half the squared error, ½ where it is the whole)
     :param note: read from the model at the actor's first pass of a gradient step, before anything is updated
     :param joint: whether the critic sees the batch and its successors in one pass of ``2 · batch_size`` rows
@@ -69,7 +70,7 @@ def _discounts(model: Any, batch: Any) -> Any:
     return model.gamma if discounts is None else discounts
 
 
-def dqn_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th.Tensor:
+def dqn_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th.Tensor | FloatArray:
     """
     ``|r + (1 − d) γ max_a Q'(s', a) − Q(s, a)|``, before the Huber loss clips it.
 
@@ -79,20 +80,22 @@ def dqn_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th.T
     return _error(model, batch, online, caught.output)
 
 
-def _error(model: Any, batch: Any, online: th.Tensor, target: th.Tensor) -> th.Tensor:
+def _error(model: Any, batch: Any, online: th.Tensor, target: th.Tensor) -> th.Tensor | FloatArray:
     discounts = _discounts(model, batch)
-    if online.device.type == "cpu":  # the same in NumPy, whose calls on a few hundred numbers cost a third of torch's
-        rows, actions = np.arange(len(online)), batch.actions.numpy()[:, 0].astype(np.int64, copy=False)
-        gamma = discounts.numpy()[:, 0] if isinstance(discounts, th.Tensor) else discounts
-        wanted = batch.rewards.numpy()[:, 0] + (1 - batch.dones.numpy()[:, 0]) * gamma * target.numpy().max(axis=1)
-        return th.from_numpy(np.abs(wanted - online.numpy()[rows, actions]))
+    if online.device.type == "cpu":  # calls of torch on a few hundred numbers cost far more than the numbers
+        rewards, dones, actions = batch.rewards.numpy(), batch.dones.numpy(), batch.actions.numpy()
+        gamma = discounts.numpy() if isinstance(discounts, th.Tensor) else np.full(1, discounts, rewards.dtype)
+        errors_read: FloatArray = kernels().greedy_errors(
+            online.numpy(), target.numpy(), actions.ravel(), rewards.ravel(), dones.ravel(), gamma.ravel()
+        )
+        return errors_read
     following = target.amax(dim=1, keepdim=True)
     wanted = batch.rewards + (1 - batch.dones) * discounts * following
     errors: th.Tensor = (wanted - online.gather(1, batch.actions.long())).abs()[:, 0]
     return errors
 
 
-def qrdqn_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th.Tensor:
+def qrdqn_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th.Tensor | FloatArray:
     """
     Mean target quantile minus mean current quantile of the action taken: the TD error of the two means (our own choice;
     the quantile loss itself has no single one).

@@ -136,9 +136,8 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
         )
         self._init_priorities(options)
 
-    def _gather(self, rows: IntArray, envs: IntArray, env: VecNormalize | None) -> Any:
+    def _gather(self, indices: IntArray, env: VecNormalize | None) -> Any:
         # what SB3's _get_samples does, for given pairs of row and environment (it draws the environment at random)
-        indices = rows * self.n_envs + envs if self.n_envs > 1 else rows
         if self.n_steps == 1:
             dones = self._take(self.dones, indices)
             if self.handle_timeout_termination:

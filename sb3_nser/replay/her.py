@@ -163,7 +163,8 @@ class NSERHerReplayBuffer(NSERDictReplayBuffer, HerReplayBuffer):
         order = self._rng.permutation(batch_size)
         return slots[order], chances[order]
 
-    def _gather(self, rows: IntArray, envs: IntArray, env: VecNormalize | None) -> Any:
+    def _gather(self, indices: IntArray, env: VecNormalize | None) -> Any:
+        rows, envs = np.divmod(indices, self.n_envs)
         n_real = len(rows) - int(self.her_ratio * len(rows))
         real = self._get_real_samples(rows[:n_real], envs[:n_real], env)
         if n_real == len(rows):

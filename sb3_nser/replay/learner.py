@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from sb3_nser.errors import ConfigurationError, NSERWarning, warn_user
 from sb3_nser.replay.adapters import Adapter, Caught, adapter_for
 from sb3_nser.replay.mixin import PriorityMixin
-from sb3_nser.replay.records import SampleInfo
+from sb3_nser.replay.records import Array, SampleInfo
 
 
 class InertHook:
@@ -61,7 +61,7 @@ class LearnerLink:
         self._consumed: Any = None  # the batch whose critic pass has been seen
         self._caught: Caught | None = None
         self._noted: tuple[Any, Any] | None = None  # batch and what was read before it changed anything
-        self._parts: list[th.Tensor] = []
+        self._parts: list[Any] = []
 
     @property
     def installed(self) -> bool:
@@ -164,14 +164,13 @@ class LearnerLink:
                 one.register_hook(self._gradient_hook(info, weights, len(outputs), read_gradient))
 
     def _weights(self, info: SampleInfo, output: th.Tensor, joint: bool) -> th.Tensor | None:
-        if info.weights.min() == 1.0:  # the largest of a batch is 1
+        if np.minimum.reduce(info.weights) == 1.0:  # the largest of a batch is 1
             return None
-        weights = th.from_numpy(info.weights.astype(np.float32))
-        if output.device.type != "cpu" or output.dtype != th.float32:
-            weights = weights.to(output)
+        values = info.weights.astype(np.float32)
         if joint:  # the second half is the successors', through which no gradient flows
-            weights = th.cat([weights, th.ones_like(weights)])
-        return weights
+            values = np.concatenate([values, np.ones_like(values)])
+        weights = th.from_numpy(values.reshape(-1, *[1] * (output.ndim - 1)))
+        return weights if output.device.type == "cpu" and output.dtype == th.float32 else weights.to(output)
 
     def _gradient_hook(
         self, info: SampleInfo, weights: th.Tensor | None, n_outputs: int, read: bool
@@ -182,21 +181,24 @@ class LearnerLink:
         def hook(gradient: th.Tensor) -> th.Tensor | None:
             if read:
                 # of a clipped loss (the way of DQN without a target output) this is the clipped error
-                rows = gradient.detach()[:n].reshape(n, -1)
-                self._parts.append(rows.abs().sum(dim=1) * (scale * n))
+                self._parts.append(_row_sums(gradient.detach()[:n]))
                 if len(self._parts) == n_outputs:
-                    self._write(info, th.stack(self._parts).mean(dim=0))
+                    self._write(info, sum(self._parts) * (scale * n / n_outputs))
                     self._parts = []
-            return None if weights is None else gradient * weights.view(-1, *[1] * (gradient.ndim - 1))
+            return None if weights is None else gradient * weights
 
         return hook
 
-    def _write(self, info: SampleInfo, errors: th.Tensor) -> None:
-        values = errors.cpu().numpy()  # the one copy from the device in a gradient step
+    def _write(self, info: SampleInfo, errors: th.Tensor | Array) -> None:
+        # the one copy from the device in a gradient step
+        values = (errors.cpu().numpy() if isinstance(errors, th.Tensor) else errors).astype(np.float64)
         self.updates += 1
         buffer = self.model.replay_buffer
-        if np.isfinite(values.sum()):
-            buffer.update_priorities(info.indices, values, info.generations)
+        if np.isfinite(np.add.reduce(values)):
+            if info is buffer.last_sample:
+                buffer.update_last(values)
+            else:
+                buffer.update_priorities(info.indices, values, info.generations)
             return
         finite = np.isfinite(values)
         if self.nonfinite_td == 0:
@@ -209,6 +211,14 @@ class LearnerLink:
             )
         self.nonfinite_td += int(np.count_nonzero(~finite))
         buffer.update_priorities(info.indices[finite], values[finite], info.generations[finite])
+
+
+def _row_sums(gradient: th.Tensor) -> Any:
+    """Sum of the sizes of each row's numbers, shape ``(n,)``: on the CPU in NumPy, whose calls cost less."""
+    if gradient.device.type == "cpu":
+        rows = np.abs(gradient.numpy().reshape(len(gradient), -1))
+        return rows[:, 0] if rows.shape[1] == 1 else rows.sum(axis=1)
+    return gradient.reshape(len(gradient), -1).abs().sum(dim=1)
 
 
 def _register(module: th.nn.Module, hook: _Hook) -> RemovableHandle:

@@ -22,7 +22,7 @@ from sb3_nser.replay.records import FloatArray, IntArray, SampleInfo
 from sb3_nser.replay.store import PriorityStore
 from sb3_nser.replay.writing import WritingMixin
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 UNLINKED_SAMPLES = 100
 
 _NOT_SAVED = ("_scorer", "last_batch", "_linked", "_unlinked_samples", "_sampled_at")
@@ -55,7 +55,6 @@ class PriorityMixin(WritingMixin):
         self.rule_fraction_now = 0.0
         self.stale_writes = 0
         self.last_sample = None
-        self._last_count = 0
         self._init_unsaved()
 
     def _init_unsaved(self) -> None:
@@ -69,7 +68,7 @@ class PriorityMixin(WritingMixin):
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """
-        Draw transitions; rows not scored yet are scored first.
+        Draw transitions; rows not scored yet are scored first (but a few new ones, see ``scores_complete``).
 
         :param batch_size: how many, at least 1
         :param env: normalises observations and rewards of the batch, as in SB3
@@ -85,15 +84,12 @@ class PriorityMixin(WritingMixin):
         self._score_pending()
         mixture = self._mixture()
         indices, q = self._draw(mixture, batch_size)
-        rows, envs = np.divmod(indices, self.n_envs)
-        weights = importance_weights(q, mixture.count, self.beta_now)
-        generations = self._generations(rows)
-        indices.flags.writeable = generations.flags.writeable = False  # update_priorities trusts them
-        self.last_sample = SampleInfo(indices, envs, q, weights, generations)
+        indices.flags.writeable = False  # update_last trusts them
+        weights = importance_weights(q, self.beta_now)
+        self.last_sample = SampleInfo(indices, q, weights, self._added - 1, self.buffer_size, self.n_envs)
         self._sampled_at = self._added
         self.rule_fraction_now = mixture.rule_fraction
-        self._last_count = mixture.count
-        self.last_batch = self._gather(rows, envs, env)
+        self.last_batch = self._gather(indices, env)
         return self.last_batch
 
     def probabilities(self) -> FloatArray:
@@ -117,7 +113,7 @@ class PriorityMixin(WritingMixin):
         """``(Σρ)²/Σρ²`` of the last batch with ``ρ = 1/(N q)``: its length after a uniform draw, less the more uneven."""
         if self.last_sample is None:
             return 0.0
-        return effective_size(self.last_sample.probabilities, self._last_count)
+        return effective_size(self.last_sample.probabilities)
 
     def _mixture(self) -> Mixture:
         count = self._n_drawable()
@@ -147,7 +143,7 @@ class PriorityMixin(WritingMixin):
         first = (self.pos + 1) * self.n_envs if self._head_excluded() else 0
         return self._store.draw(self._rng, mixture, batch_size, first)
 
-    def _gather(self, rows: IntArray, envs: IntArray, env: VecNormalize | None) -> Any:
+    def _gather(self, indices: IntArray, env: VecNormalize | None) -> Any:
         raise NotImplementedError
 
     def _require_transitions(self) -> None:

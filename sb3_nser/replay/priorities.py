@@ -20,6 +20,7 @@ from sb3_nser.errors import ConfigurationError
 FloatArray = npt.NDArray[np.float64]
 
 _TABLE_POINTS = 1001
+_TINY = float(np.finfo(np.float32).tiny)
 _NO_MASS = 1e-200  # sums below cannot be divided by safely
 
 
@@ -160,32 +161,30 @@ def make_mixture(
     return Mixture(count, lam, 1.0 if alpha == 0.0 else uniform_fraction, base_total, rule_total)
 
 
-def importance_weights(probabilities: FloatArray, count: int, beta: float) -> FloatArray:
+def importance_weights(probabilities: FloatArray, beta: float) -> FloatArray:
     """
-    ``w = (N q)^−β``, divided by the largest of the batch (Schaul et al. 2015).
+    ``w = (N q)^−β``, divided by the largest of the batch (Schaul et al. 2015), which is ``(min q / q)^β`` whatever N.
 
     :param probabilities: q of the drawn slots, above 0
-    :param count: N, slots that could be drawn
     :param beta: strength of the correction, 0 (none: all weights 1) or more
     :return: numbers in (0, 1], same shape
     """
     if beta == 0.0:
         return np.ones_like(probabilities)
-    logs = -beta * np.log(count * probabilities)
-    weights: FloatArray = np.exp(logs - logs.max())
-    np.maximum(weights, np.finfo(np.float32).tiny, out=weights)  # stays above 0 when it becomes float32
+    weights: FloatArray = np.minimum.reduce(probabilities) / probabilities
+    np.power(weights, beta, out=weights)
+    np.maximum(weights, _TINY, out=weights)  # stays above 0 when it becomes float32
     return weights
 
 
-def effective_size(probabilities: FloatArray, count: int) -> float:
+def effective_size(probabilities: FloatArray) -> float:
     """
     Kish's effective sample size ``(Σρ)²/Σρ²`` of the full importance ratios ``ρ = 1/(N q)`` of a batch: its length where
     the draw was uniform, towards 1 where few rows carry all the weight. It does not depend on β (our own choice).
 
     :param probabilities: q of the drawn slots, above 0
-    :param count: N, slots that could be drawn
     """
-    ratios = importance_weights(probabilities, count, 1.0)
+    ratios = importance_weights(probabilities, 1.0)
     return float(ratios.sum() ** 2 / np.square(ratios).sum())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,18 +22,30 @@ class SampleInfo:
     """
     What was drawn by the last ``sample()`` call, and how.
 
-    :param indices: flat slots ``row * n_envs + env``, int64, shape ``(batch_size,)``
-    :param env_indices: the environment of each, int64, same shape
+    :param indices: flat slots ``row * n_envs + env``, int64, shape ``(batch_size,)``, read-only
     :param probabilities: chance of each slot in one draw, float64 in ``(0, 1]``, same shape
     :param weights: importance weights divided by their maximum, float64 in ``(0, 1]``, same shape
-    :param generations: which writing of the slot this was; ``update_priorities`` uses it to drop late news, int64, same shape
+    :param newest: serial number of the newest row at that time
+    :param rows: rows of the buffer
+    :param n_envs: transitions of a row
     """
 
     indices: IntArray
-    env_indices: IntArray
     probabilities: FloatArray
     weights: FloatArray
-    generations: IntArray
+    newest: int
+    rows: int
+    n_envs: int
+
+    @cached_property
+    def env_indices(self) -> IntArray:
+        """The environment of each transition, int64, shape ``(batch_size,)``."""
+        return self.indices % self.n_envs
+
+    @cached_property
+    def generations(self) -> IntArray:
+        """Which writing of its slot each was; ``update_priorities`` uses it to drop late news. int64, same shape."""
+        return self.newest - (self.newest - self.indices // self.n_envs) % self.rows
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,8 @@ class RingMixin(_Base):
         return (self._rows(low, high)[:, None] * self.n_envs + np.arange(self.n_envs)).ravel()
 
     def _generations(self, rows: IntArray) -> IntArray:
-        return self._added - 1 - (self.pos - 1 - rows) % self.buffer_size
+        newest = self._added - 1
+        return newest - (newest - rows) % self.buffer_size
 
     def _episode_ends(self, low: int, high: int) -> BoolArray:
         """Whether an episode ends with each serial of a span, breaks included, shape ``(high - low, n_envs)``."""

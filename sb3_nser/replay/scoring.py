@@ -1,4 +1,4 @@
-"""When rows are scored: new ones before the next draw, all others bit by bit after the rules have changed."""
+"""When rows are scored: new ones a few at a time, all others bit by bit after the rules have changed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from sb3_nser.replay.trace import carry_back, reach, spread_back
 SCORE_CHUNK = 32768
 """Transitions that one ``sample()`` call re-scores at most after ``rescore()``."""
 
+SCORE_TOGETHER = 64
+"""New transitions that may wait until they are scored together, where a draw comes after every step."""
+
+_WAITING_SHARE = 32  # they are never more than this part of the buffer
 _PROBE = 8
 
 
@@ -35,7 +39,10 @@ class ScoringMixin(RingMixin):
 
     @property
     def scores_complete(self) -> bool:
-        """Whether no row waits for re-scoring (a row added since the last draw is scored before the next)."""
+        """
+        Whether no row waits for re-scoring. New rows are scored before a draw as soon as there are ``SCORE_TOGETHER`` of
+        them, or one for every 32 in the buffer; until then their score is 0.
+        """
         return self._scorer is None or self._stale_below <= self._first_valid()
 
     @property
@@ -91,7 +98,10 @@ class ScoringMixin(RingMixin):
         new = max(self._scored_until, first)
         if self._added - new > chunk:  # a long time without a draw: the older part takes the way of stale rows
             new = self._stale_below = self._added - chunk
-        if new < self._added:
+        # one call for a single row costs nearly as much as one for many
+        if (self._added - new) * self.n_envs >= min(
+            SCORE_TOGETHER, self.n_transitions // _WAITING_SHARE
+        ) and new < self._added:
             self._score_span(self._scorer, new, self._added)
             self._scored_until = self._added
         if self._stale_below > first:

@@ -8,9 +8,21 @@ from sb3_nser.replay.priorities import Mixture, base_mass
 from sb3_nser.replay.records import FloatArray, IntArray
 from sb3_nser.replay.sum_tree import MaxTree, SumTree
 
-_REWRITE_CHUNK = 8_192
+_REWRITE_CHUNK = 32_768  # a multiple of FAN_OUT
 LARGEST_TD_ERROR = float(np.finfo(np.float32).max)
 """Larger errors are stored as this, so that no sum over a buffer can overflow."""
+
+
+_LARGEST_BITS = np.float64(LARGEST_TD_ERROR).view(np.uint64)
+
+
+def plain(values: FloatArray) -> bool:
+    """
+    :param values: float64, at least one
+    :return: whether all are from 0 to ``LARGEST_TD_ERROR``; NaN is not, nor is −0.0. As whole numbers such floats have the
+        same order, and all others are larger: one pass instead of two or three
+    """
+    return bool(np.maximum.reduce(values.view(np.uint64)) <= _LARGEST_BITS) if values.size else True
 
 
 class PriorityStore:
@@ -71,30 +83,33 @@ class PriorityStore:
             tree.set(indices, 0.0)
 
     def write_td_errors(self, indices: IntArray, td_errors: FloatArray) -> None:
-        """:param td_errors: |δ|, finite and not negative; of repeated indices the last wins"""
-        self._write(indices, np.minimum(td_errors, LARGEST_TD_ERROR))
+        """:param td_errors: |δ| from 0 to ``LARGEST_TD_ERROR``; of repeated indices the last wins"""
+        self._write(indices, td_errors)
 
-    def rewrite_td_errors(self, td_errors: FloatArray) -> None:
+    def rewrite_td_errors(self, td_errors: FloatArray, maxima: FloatArray) -> None:
         """
         Write the first slots all at once, which at a million is several times faster than one by one.
 
-        :param td_errors: |δ| of the slots from 0 on, finite and not negative
+        :param td_errors: |δ| of the slots from 0 on, from 0 to ``LARGEST_TD_ERROR``; those behind them must be 0
+        :param maxima: ``block_maxima`` of them
         """
         n = len(td_errors)
-        td, base = self._td.leaves[:n], self.base.leaves[:n]
+        td, base, rule = self._td.leaves, self.base.leaves, self.rule.leaves
         for start in range(0, n, _REWRITE_CHUNK):  # what one step leaves in the cache, the next one finds there
-            part = slice(start, start + _REWRITE_CHUNK)
-            np.minimum(td_errors[part], LARGEST_TD_ERROR, out=td[part])
+            part = slice(start, min(start + _REWRITE_CHUNK, n))
+            td[part] = td_errors[part]
             if self.alpha == 0.0:
                 base[part] = 1.0
             else:
-                np.add(td[part], self.epsilon, out=base[part])
+                np.add(td_errors[part], self.epsilon, out=base[part])
                 np.power(base[part], self.alpha, out=base[part])
-        self._td.refresh()
-        self.base.refresh()
-        if self._scored:
-            np.multiply(self.scores[:n], base, out=self.rule.leaves[:n])
-            self.rule.refresh()
+            self.base.refresh_blocks(part.start, part.stop)
+            if self._scored:
+                np.multiply(self.scores[part], base[part], out=rule[part])
+                self.rule.refresh_blocks(part.start, part.stop)
+        self._td.set_blocks(maxima)
+        for tree in (self._td, self.base, self.rule):
+            tree.refresh_above()
 
     def _write(self, indices: IntArray, td_errors: FloatArray) -> None:
         masses = base_mass(td_errors, self.alpha, self.epsilon)

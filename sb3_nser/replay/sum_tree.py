@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sb3_nser.replay._kernels import FAN_OUT, FloatArray, IntArray, Kernels, kernels
+from sb3_nser.replay._kernels import FAN_OUT, FloatArray, IntArray, Kernels, block_values, kernels
 
 
 class _BlockTree:
@@ -83,6 +83,31 @@ class _BlockTree:
     def refresh(self) -> None:
         """Recompute everything above the leaves, after they were written through ``leaves``."""
         self._kernels.rebuild(self._data, self._offsets, self._largest)
+
+    def refresh_blocks(self, start: int, stop: int) -> None:
+        """
+        Recompute the values of the blocks of some leaves; ``refresh_above`` must follow.
+
+        :param start: the first leaf, a multiple of ``FAN_OUT``
+        :param stop: the leaf after the last one
+        """
+        blocks = self._data[start : -(-stop // FAN_OUT) * FAN_OUT].reshape(-1, FAN_OUT)
+        self.set_blocks(block_values(blocks, self._largest), start // FAN_OUT)
+
+    def set_blocks(self, values: FloatArray, first: int = 0) -> None:
+        """
+        Set the values of blocks, for whoever knows them already; ``refresh_above`` must follow.
+
+        :param values: one per block
+        :param first: the first of these blocks
+        """
+        start = self._offsets[1] + first
+        self._data[start : start + len(values)] = values
+
+    def refresh_above(self) -> None:
+        """Recompute everything above the values of the blocks."""
+        base = self._offsets[1]
+        self._kernels.rebuild(self._data[base:], self._offsets[1:] - base, self._largest)
 
     def _checked(self, indices: IntArray) -> IntArray:
         if indices.size and (indices.min() < 0 or indices.max() >= self.capacity):

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sb3_nser.errors import NSERError
+from sb3_nser.replay._kernels import block_maxima
 from sb3_nser.replay.options import PriorityOptions
 from sb3_nser.replay.records import FloatArray, IntArray, SampleInfo
 from sb3_nser.replay.scoring import ScoringMixin
+from sb3_nser.replay.store import LARGEST_TD_ERROR, plain
 from sb3_nser.replay.trace import BoolArray
 
 
@@ -56,15 +59,6 @@ class WritingMixin(ScoringMixin):
         :raises IndexError: for a slot that is not filled
         """
         values = np.atleast_1d(np.asarray(td_errors, dtype=np.float64))
-        drawn = self.last_sample
-        if drawn is not None and indices is drawn.indices and generations is drawn.generations:
-            # the last batch, read-only; if nothing was added since, its slots are right as they are
-            fits = self._sampled_at == self._added and values.shape == drawn.indices.shape
-            if fits and np.minimum.reduce(values) >= 0.0 and np.maximum.reduce(values) < np.inf:
-                self.mark_linked()
-                smallest = self.options.smallest_td_error
-                self._store.write_td_errors(drawn.indices, np.maximum(values, smallest) if smallest > 0.0 else values)
-                return
         where = np.atleast_1d(np.asarray(indices))
         if values.shape != where.shape:
             raise ValueError(f"{where.shape} indices were given with {values.shape} TD errors; give one for each")
@@ -81,6 +75,27 @@ class WritingMixin(ScoringMixin):
         self.mark_linked()  # whoever calls this feeds the buffer, link or not
         self._store.write_td_errors(where, np.maximum(values, self.options.smallest_td_error))
 
+    def update_last(self, td_errors: npt.ArrayLike) -> None:
+        """
+        Write the TD errors of the last batch: ``update_priorities`` with what ``last_sample`` says, and faster where nothing
+        was added since.
+
+        :param td_errors: ``|δ|``, finite and not negative, shape ``(batch_size,)``
+        :raises NSERError: if nothing was drawn yet
+        :raises ValueError: as for ``update_priorities``; nothing is written then
+        """
+        drawn = self.last_sample
+        if drawn is None:
+            raise NSERError("nothing was drawn yet: call sample() first")
+        values = np.asarray(td_errors, dtype=np.float64)
+        # in the same process and with no row added since, the slots are right as they are
+        if self._sampled_at == self._added and values.shape == drawn.indices.shape and plain(values):
+            self._linked = True
+            smallest = self.options.smallest_td_error
+            self._store.write_td_errors(drawn.indices, np.maximum(values, smallest) if smallest > 0.0 else values)
+        else:
+            self.update_priorities(drawn.indices, values, drawn.generations)
+
     def rewrite_td_errors(self, td_errors: npt.ArrayLike) -> None:
         """
         Write the TD errors of all filled slots at once: a few milliseconds for a million.
@@ -93,14 +108,16 @@ class WritingMixin(ScoringMixin):
             raise ValueError(
                 f"the buffer holds {self.n_transitions} transitions, but TD errors of shape {values.shape} were given"
             )
-        if values.size and not (values.min() >= 0.0 and values.max() < np.inf):
+        smallest = self.options.smallest_td_error
+        maxima = block_maxima(values)
+        if not plain(maxima) or smallest > 0.0:
             slots = np.arange(len(values))
             _refuse("TD error", slots, values, ~((values >= 0.0) & (values < np.inf)), "finite and not negative")
+            values = np.clip(values, smallest, LARGEST_TD_ERROR) + 0.0  # no −0.0
+            maxima = block_maxima(values)
         self._flush()
         self.mark_linked()
-        if self.options.smallest_td_error > 0.0:
-            values = np.maximum(values, self.options.smallest_td_error)
-        self._store.rewrite_td_errors(values)
+        self._store.rewrite_td_errors(values, maxima)
         if not self._all_drawable():
             slots = np.arange(len(values))
             self._store.exclude(slots[~self._drawable(slots)])

@@ -22,6 +22,10 @@ class Remembers:
         self.__dict__.setdefault("written", []).append((np.array(indices), np.array(td_errors)))
         super().update_priorities(indices, td_errors, generations)
 
+    def update_last(self, td_errors):
+        self.__dict__.setdefault("written", []).append((np.array(self.last_sample.indices), np.array(td_errors)))
+        super().update_last(td_errors)
+
 
 class Recording(Remembers, NSERReplayBuffer):
     pass

@@ -247,7 +247,7 @@ def test_vecnormalize():
 
 
 def test_what_is_refused():
-    with pytest.raises(ConfigurationError, match="'goal_strategy'\. Did you mean 'goal_selection_strategy'"):
+    with pytest.raises(ConfigurationError, match=r"'goal_strategy'\. Did you mean 'goal_selection_strategy'"):
         make_her(goal_strategy="final")
     with pytest.raises(ConfigurationError, match="episode, final, future, not 'last'"):
         make_her(goal_selection_strategy="last")

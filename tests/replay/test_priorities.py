@@ -97,16 +97,16 @@ def test_the_cap_lowers_lambda_only_where_few_rows_score():
 
 def test_importance_weights():
     q = np.array([0.5, 0.25, 0.125])
-    np.testing.assert_array_equal(importance_weights(q, 3, 0.0), 1.0)
-    np.testing.assert_allclose(importance_weights(q, 3, 1.0), [0.25, 0.5, 1.0])
-    np.testing.assert_allclose(importance_weights(q, 3, 0.5), np.sqrt([0.25, 0.5, 1.0]))
-    extreme = importance_weights(np.array([1.0, 1e-300]), 10, 1.0)
+    np.testing.assert_array_equal(importance_weights(q, 0.0), 1.0)
+    np.testing.assert_allclose(importance_weights(q, 1.0), [0.25, 0.5, 1.0])
+    np.testing.assert_allclose(importance_weights(q, 0.5), np.sqrt([0.25, 0.5, 1.0]))
+    extreme = importance_weights(np.array([1.0, 1e-300]), 1.0)
     assert np.all(extreme.astype(np.float32) > 0) and extreme.max() == 1.0
 
 
 def test_effective_size():
-    assert effective_size(np.full(8, 0.1), 10) == pytest.approx(8)
-    assert effective_size(np.array([1e-9] + [1.0] * 7), 10) == pytest.approx(1)
+    assert effective_size(np.full(8, 0.1)) == pytest.approx(8)
+    assert effective_size(np.array([1e-9] + [1.0] * 7)) == pytest.approx(1)
 
 
 def test_the_global_random_state_is_read_but_not_advanced():

@@ -241,7 +241,7 @@ def test_the_batch_is_the_one_sb3_would_make(space, n_envs, one_array):
     batch = ours.sample(64)
     assert_same_batch(batch, sb3_batch(theirs, ours.last_sample))
     batch.observations.zero_()  # a batch is a copy
-    assert_same_batch(ours._gather(*np.divmod(ours.last_sample.indices, n_envs), None), sb3_batch(theirs, ours.last_sample))
+    assert_same_batch(ours._gather(ours.last_sample.indices, None), sb3_batch(theirs, ours.last_sample))
 
 
 def test_c07_vecnormalize_batches_are_those_of_sb3_and_stored_rows_stay_raw():

@@ -83,7 +83,7 @@ def test_c16_a_saved_buffer_holds_no_scorer_and_a_copy_is_independent():
     buffer = used_buffer()
     buffer.sample(8)
     state = buffer.__getstate__()
-    assert "_scorer" not in state and "last_batch" not in state and state["state_version"] == 2
+    assert "_scorer" not in state and "last_batch" not in state and state["state_version"] == 3
     twin = copy.deepcopy(buffer)
     before = buffer.probabilities()
     twin.update_priorities([0], [1e6])
