@@ -222,7 +222,7 @@ def draw(
     shares: tuple[float, float],
     floor: tuple[int, int, int],
     factors: tuple[float, float, float],
-) -> tuple[IntArray, FloatArray]:
+) -> tuple[IntArray, FloatArray, float]:
     """Slots under points of [0, 1) that is split into shares, and their probabilities; see ``_kernels.Kernels``."""
     lam, rest = shares
     count, first, capacity = floor
@@ -255,7 +255,10 @@ def draw(
     if by_rule > 0.0:
         for j in range(size):
             chances[j] += rule[slots[j]] * by_rule
-    return slots, chances
+    smallest = chances[0]
+    for j in range(size):
+        smallest = min(smallest, chances[j])
+    return slots, chances, smallest
 
 
 @_compile

@@ -39,7 +39,8 @@ class Kernels:
     :param write: ``(td, base, rule, scores, offsets, indices, errors, masses, scored)`` writes |δ|, b and, if
         ``scored``, S·b of some slots
     :param draw: ``(base, rule, offsets, points, (λ, end of the base's share), (N, first slot of the floor, capacity),
-        (constant, factor of b, factor of S·b))``: the slots of a stratified draw from uniform points, and their q
+        (constant, factor of b, factor of S·b))``: the slots of a stratified draw from uniform points, their q, and the
+        smallest of these
     :param greedy_errors: ``(Q(s, ·), Q'(s', ·), actions, rewards, dones, discounts)`` is ``|r + (1 − d) γ max_a Q'(s', a) −
         Q(s, a)|``: two arrays of shape ``(n, n_actions)``, four of shape ``(n,)``, the discounts perhaps ``(1,)``
     """
@@ -59,7 +60,7 @@ class Kernels:
             tuple[int, int, int],
             tuple[float, float, float],
         ],
-        tuple[IntArray, FloatArray],
+        tuple[IntArray, FloatArray, float],
     ]
     greedy_errors: Callable[[Any, Any, Any, Any, Any, Any], Any]
 
@@ -204,7 +205,7 @@ def _draw(
     shares: tuple[float, float],
     floor: tuple[int, int, int],
     factors: tuple[float, float, float],
-) -> tuple[IntArray, FloatArray]:
+) -> tuple[IntArray, FloatArray, float]:
     size = len(points)
     points = np.minimum((np.arange(size) + points) / size, 1.0 - 2.0**-53)
     lam, rest = shares
@@ -224,7 +225,7 @@ def _draw(
     chances = everywhere + base[slots] * by_base_factor
     if by_rule_factor > 0.0:
         chances += rule[slots] * by_rule_factor
-    return slots, chances
+    return slots, chances, float(np.minimum.reduce(chances))
 
 
 def _below(queries: FloatArray, total: float) -> FloatArray:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from stable_baselines3 import DDPG, DQN, SAC, TD3
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_nser.errors import UnsupportedError
-from sb3_nser.replay._kernels import FloatArray, kernels
+from sb3_nser.replay._kernels import FloatArray, Kernels
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,14 @@ class Caught:
     :param output: what the network returned
     :param inputs: what it was given: observations, and actions where the critic takes them
     :param noted: what ``Adapter.note`` had returned for that batch
+    :param kernels: for arithmetic on the CPU
     """
 
     batch: Any
     output: Any
     inputs: tuple[Any, ...]
     noted: Any
+    kernels: Kernels
 
 
 TargetError = Callable[[Any, Any, th.Tensor, Caught], "th.Tensor | FloatArray"]
@@ -70,6 +73,11 @@ def _discounts(model: Any, batch: Any) -> Any:
     return model.gamma if discounts is None else discounts
 
 
+@lru_cache(maxsize=8)
+def _as_array(discount: float, dtype: Any) -> Any:
+    return np.full(1, discount, dtype)
+
+
 def dqn_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th.Tensor | FloatArray:
     """
     ``|r + (1 − d) γ max_a Q'(s', a) − Q(s, a)|``, before the Huber loss clips it.
@@ -77,18 +85,18 @@ def dqn_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th.T
     :param online: Q(s, ·), shape ``(batch_size, n_actions)``
     :param caught: with Q'(s', ·), same shape
     """
-    return _error(model, batch, online, caught.output)
+    return _error(model, batch, online, caught.output, caught.kernels)
 
 
-def _error(model: Any, batch: Any, online: th.Tensor, target: th.Tensor) -> th.Tensor | FloatArray:
+def _error(model: Any, batch: Any, online: th.Tensor, target: th.Tensor, kernels: Kernels) -> th.Tensor | FloatArray:
     discounts = _discounts(model, batch)
     if online.device.type == "cpu":  # calls of torch on a few hundred numbers cost far more than the numbers
         rewards, dones, actions = batch.rewards.numpy(), batch.dones.numpy(), batch.actions.numpy()
-        gamma = discounts.numpy() if isinstance(discounts, th.Tensor) else np.full(1, discounts, rewards.dtype)
-        errors_read: FloatArray = kernels().greedy_errors(
-            online.numpy(), target.numpy(), actions.ravel(), rewards.ravel(), dones.ravel(), gamma.ravel()
+        factors = discounts.numpy().ravel() if isinstance(discounts, th.Tensor) else _as_array(discounts, rewards.dtype)
+        read: FloatArray = kernels.greedy_errors(
+            online.numpy(), target.numpy(), actions.ravel(), rewards.ravel(), dones.ravel(), factors
         )
-        return errors_read
+        return read
     following = target.amax(dim=1, keepdim=True)
     wanted = batch.rewards + (1 - batch.dones) * discounts * following
     errors: th.Tensor = (wanted - online.gather(1, batch.actions.long())).abs()[:, 0]
@@ -103,7 +111,7 @@ def qrdqn_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th
     :param online: quantiles at s, shape ``(batch_size, n_quantiles, n_actions)``
     :param caught: with the target network's at s', same shape
     """
-    return _error(model, batch, online.mean(dim=1), caught.output.mean(dim=1))
+    return _error(model, batch, online.mean(dim=1), caught.output.mean(dim=1), caught.kernels)
 
 
 def entropy_coefficient(model: Any) -> Any:
@@ -111,6 +119,7 @@ def entropy_coefficient(model: Any) -> Any:
     return model.ent_coef_tensor if model.log_ent_coef is None else th.exp(model.log_ent_coef.detach())
 
 
+@th.no_grad()
 def tqc_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th.Tensor:
     """
     As for QR-DQN: mean of the target quantiles that TQC keeps, entropy term included, minus the mean of all current ones.

@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_nser.arguments import as_int
 from sb3_nser.errors import UnsupportedError
-from sb3_nser.replay.gather import as_tensor
+from sb3_nser.replay.gather import as_tensors
 from sb3_nser.replay.mixin import PriorityMixin
 from sb3_nser.replay.n_step import discounted, steps_taken
 from sb3_nser.replay.options import PriorityOptions, refuse_unknown
@@ -154,7 +154,7 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
             *following[1:],
         )
         batch = DictReplayBufferSamples if isinstance(observations, dict) else ReplayBufferSamples
-        return batch(*(self._tensors(array) for array in arrays))
+        return batch(*as_tensors(arrays, self.device))
 
     def _n_steps_on(self, indices: IntArray, env: VecNormalize | None) -> tuple[Any, ...]:
         """Next observations, dones, returns and discounts of n-step transitions."""
@@ -164,11 +164,6 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
         dones = self._take(self.dones, last) * (1 - self._take(self.timeouts, last))
         rewards = self._normalize_reward(self._take(self.rewards, slots), env)
         return self._next_observations(last), dones.reshape(-1, 1), *discounted(rewards, taken, self.gamma)
-
-    def _tensors(self, arrays: Any) -> Any:
-        if isinstance(arrays, dict):
-            return {key: as_tensor(array, self.device) for key, array in arrays.items()}
-        return as_tensor(arrays, self.device)
 
 
 class NSERDictReplayBuffer(NSERReplayBuffer, DictReplayBuffer):

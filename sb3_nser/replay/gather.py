@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
 import torch as th
 
 from sb3_nser.replay.records import Array, IntArray
@@ -19,10 +20,18 @@ def take_rows(array: Array, slots: IntArray) -> Array:
     return taken
 
 
-def as_tensor(array: Array, device: th.device) -> th.Tensor:
+def as_tensors(arrays: tuple[Any, ...], device: th.device) -> list[Any]:
     """
-    :param array: one that nothing else refers to: on the CPU the tensor shares its memory
-    :param device: where the tensor goes
+    :param arrays: arrays or dictionaries of arrays that nothing else refers to: on the CPU the tensors share their memory
+    :param device: where the tensors go
     """
-    tensor = th.from_numpy(np.ascontiguousarray(array))
-    return tensor if device.type == "cpu" else tensor.to(device)
+    onto = None if device.type == "cpu" else device
+    return [
+        {key: _as_tensor(one, onto) for key, one in array.items()} if isinstance(array, dict) else _as_tensor(array, onto)
+        for array in arrays
+    ]
+
+
+def _as_tensor(array: Array, device: th.device | None) -> th.Tensor:
+    tensor = th.from_numpy(array)
+    return tensor if device is None else tensor.to(device)

@@ -157,11 +157,11 @@ class NSERHerReplayBuffer(NSERDictReplayBuffer, HerReplayBuffer):
 
     # ------------------------------------------------------------------ the batch
 
-    def _draw(self, mixture: Mixture, batch_size: int) -> tuple[IntArray, FloatArray]:
-        slots, chances = self._store.draw(self._rng, mixture, batch_size, floor=self._finished)
+    def _draw(self, mixture: Mixture, batch_size: int) -> tuple[IntArray, FloatArray, float]:
+        slots, chances, smallest = self._store.draw(self._points(batch_size), mixture, floor=self._finished)
         # what was drawn is ordered by the way it was drawn; which of it becomes virtual must not depend on that
         order = self._rng.permutation(batch_size)
-        return slots[order], chances[order]
+        return slots[order], chances[order], smallest
 
     def _gather(self, indices: IntArray, env: VecNormalize | None) -> Any:
         rows, envs = np.divmod(indices, self.n_envs)

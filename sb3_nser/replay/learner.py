@@ -18,6 +18,7 @@ import torch as th
 from torch.utils.hooks import RemovableHandle
 
 from sb3_nser.errors import ConfigurationError, NSERWarning, warn_user
+from sb3_nser.replay._kernels import kernels
 from sb3_nser.replay.adapters import Adapter, Caught, adapter_for
 from sb3_nser.replay.mixin import PriorityMixin
 from sb3_nser.replay.records import Array, SampleInfo
@@ -55,6 +56,7 @@ class LearnerLink:
         self.model = model
         self.nonfinite_td = 0
         self.updates = 0
+        self._kernels = kernels()  # looked up once: the environment variable it heeds is not read quickly
         self._adapter: Adapter | None = None
         self._handles: list[RemovableHandle] = []
         self._critic: th.nn.Module | None = None
@@ -129,7 +131,7 @@ class LearnerLink:
             return
         noted = self._noted[1] if self._noted is not None and self._noted[0] is found[1] else None
         if self._adapter.note is None or noted is not None:
-            self._caught = Caught(found[1], output, inputs, noted)
+            self._caught = Caught(found[1], output, inputs, noted, self._kernels)
 
     def _on_actor(self, inputs: tuple[Any, ...], output: Any) -> None:
         found = self._buffer_and_batch()
@@ -150,27 +152,23 @@ class LearnerLink:
         info = buffer.last_sample
         assert info is not None
         outputs = tuple(output) if isinstance(output, tuple | list) else (output,)
-        weights = self._weights(info, outputs[0], self._adapter.joint)
+        weights = None if info.learner_weights is None else self._weights(info.learner_weights, outputs[0])
         caught, self._caught = self._caught, None
         read_gradient = True
         if self._adapter.error is not None and caught is not None and caught.batch is batch:
-            with th.no_grad():
-                errors = self._adapter.error(self.model, batch, outputs[0].detach(), caught)
-            self._write(info, errors)
+            self._write(info, self._adapter.error(self.model, batch, outputs[0].detach(), caught))
             read_gradient = False
         self._parts = []
         for one in outputs:
             if one.requires_grad and (read_gradient or weights is not None):
                 one.register_hook(self._gradient_hook(info, weights, len(outputs), read_gradient))
 
-    def _weights(self, info: SampleInfo, output: th.Tensor, joint: bool) -> th.Tensor | None:
-        if np.minimum.reduce(info.weights) == 1.0:  # the largest of a batch is 1
-            return None
-        values = info.weights.astype(np.float32)
-        if joint:  # the second half is the successors', through which no gradient flows
-            values = np.concatenate([values, np.ones_like(values)])
-        weights = th.from_numpy(values.reshape(-1, *[1] * (output.ndim - 1)))
-        return weights if output.device.type == "cpu" and output.dtype == th.float32 else weights.to(output)
+    def _weights(self, weights: th.Tensor, output: th.Tensor) -> th.Tensor:
+        assert self._adapter is not None
+        if self._adapter.joint:  # the second half is the successors', through which no gradient flows
+            weights = th.cat([weights, th.ones_like(weights)])
+        weights = weights.view(-1, *[1] * (output.ndim - 1))
+        return weights.to(output) if not output.is_cpu or output.dtype is not th.float32 else weights
 
     def _gradient_hook(
         self, info: SampleInfo, weights: th.Tensor | None, n_outputs: int, read: bool
@@ -194,13 +192,14 @@ class LearnerLink:
         values = (errors.cpu().numpy() if isinstance(errors, th.Tensor) else errors).astype(np.float64)
         self.updates += 1
         buffer = self.model.replay_buffer
-        if np.isfinite(np.add.reduce(values)):
+        try:
             if info is buffer.last_sample:
                 buffer.update_last(values)
             else:
                 buffer.update_priorities(info.indices, values, info.generations)
             return
-        finite = np.isfinite(values)
+        except ValueError:  # NaN or infinite; asking first would cost every step
+            finite = np.isfinite(values)
         if self.nonfinite_td == 0:
             warnings.warn(
                 f"{np.count_nonzero(~finite)} of {len(values)} TD errors are NaN or infinite: the critic of "

@@ -24,6 +24,7 @@ from sb3_nser.replay.writing import WritingMixin
 
 STATE_VERSION = 3
 UNLINKED_SAMPLES = 100
+POINTS_AHEAD = 4096
 
 _NOT_SAVED = ("_scorer", "last_batch", "_linked", "_unlinked_samples", "_sampled_at")
 
@@ -48,6 +49,8 @@ class PriorityMixin(WritingMixin):
         self._init_scoring()
         self._store = PriorityStore(self.n_slots, options.alpha, options.epsilon)
         self._rng = seeded_generator(options.seed)
+        self._points_ahead: FloatArray = np.empty(0)
+        self._points_used = 0
         self._flushed = 0
         self._first_score_at: int | None = None
         self.progress = 0.0
@@ -83,10 +86,10 @@ class PriorityMixin(WritingMixin):
         self._require_transitions()
         self._score_pending()
         mixture = self._mixture()
-        indices, q = self._draw(mixture, batch_size)
+        indices, q, smallest = self._draw(mixture, batch_size)
         indices.flags.writeable = False  # update_last trusts them
-        weights = importance_weights(q, self.beta_now)
-        self.last_sample = SampleInfo(indices, q, weights, self._added - 1, self.buffer_size, self.n_envs)
+        weights = None if mixture.even or self.beta_now == 0.0 else importance_weights(q, self.beta_now, smallest)
+        self.last_sample = SampleInfo.of(indices, q, weights, self._added - 1, self.buffer_size, self.n_envs)
         self._sampled_at = self._added
         self.rule_fraction_now = mixture.rule_fraction
         self.last_batch = self._gather(indices, env)
@@ -138,10 +141,18 @@ class PriorityMixin(WritingMixin):
     def _n_drawable(self) -> int:
         return (self._added - self._first_valid()) * self.n_envs
 
-    def _draw(self, mixture: Mixture, batch_size: int) -> tuple[IntArray, FloatArray]:
-        """Slots in the order of the batch, and their probabilities."""
+    def _draw(self, mixture: Mixture, batch_size: int) -> tuple[IntArray, FloatArray, float]:
+        """Slots in the order of the batch, their probabilities, and the smallest of these."""
         first = (self.pos + 1) * self.n_envs if self._head_excluded() else 0
-        return self._store.draw(self._rng, mixture, batch_size, first)
+        return self._store.draw(self._points(batch_size), mixture, first)
+
+    def _points(self, n: int) -> FloatArray:
+        """Random numbers in [0, 1): many are made at once, for a call costs more than some hundred numbers."""
+        stop = self._points_used + n
+        if stop > len(self._points_ahead):
+            self._points_ahead, stop = self._rng.random(max(n, POINTS_AHEAD)), n
+        self._points_used = stop
+        return self._points_ahead[stop - n : stop]
 
     def _gather(self, indices: IntArray, env: VecNormalize | None) -> Any:
         raise NotImplementedError

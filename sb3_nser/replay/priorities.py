@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -93,19 +93,18 @@ def base_mass(td_errors: FloatArray, alpha: float, epsilon: float) -> FloatArray
     return mass
 
 
-@dataclass(frozen=True)
-class Mixture:
+class Mixture(NamedTuple):
     """
     The distribution of one draw: ``q = λ q_rule + (1 − λ) [(1 − u) b/B + u/N]`` with ``q_rule = S b / R``.
 
-    :param count: N, slots that can be drawn
+    :param n_drawable: N, slots that can be drawn
     :param rule_fraction: λ after schedule, warm-up and cap; 0 where no score is positive
     :param uniform_fraction: u; 1 where the base has no mass at all, or is uniform anyway (α = 0)
     :param base_total: B, sum of b
     :param rule_total: R, sum of S·b
     """
 
-    count: int
+    n_drawable: int
     rule_fraction: float
     uniform_fraction: float
     base_total: float
@@ -119,11 +118,16 @@ class Mixture:
         return self.rule_fraction * self.base_total / ((1.0 - self.rule_fraction) * self.rule_total)
 
     @property
+    def even(self) -> bool:
+        """Whether all slots have the same chance."""
+        return self.uniform_fraction == 1.0 and self.rule_fraction == 0.0
+
+    @property
     def factors(self) -> tuple[float, float, float]:
         """What q is made of: a constant, the factor of b and the factor of S·b."""
         lam, u = self.rule_fraction, self.uniform_fraction
         by_base = (1.0 - lam) * (1.0 - u) / self.base_total if u < 1.0 else 0.0
-        return (1.0 - lam) * u / self.count, by_base, lam / self.rule_total if lam > 0.0 else 0.0
+        return (1.0 - lam) * u / self.n_drawable, by_base, lam / self.rule_total if lam > 0.0 else 0.0
 
     def probabilities(self, base: FloatArray, rule: FloatArray) -> FloatArray:
         """
@@ -161,17 +165,18 @@ def make_mixture(
     return Mixture(count, lam, 1.0 if alpha == 0.0 else uniform_fraction, base_total, rule_total)
 
 
-def importance_weights(probabilities: FloatArray, beta: float) -> FloatArray:
+def importance_weights(probabilities: FloatArray, beta: float, smallest: float | None = None) -> FloatArray:
     """
     ``w = (N q)^−β``, divided by the largest of the batch (Schaul et al. 2015), which is ``(min q / q)^β`` whatever N.
 
     :param probabilities: q of the drawn slots, above 0
     :param beta: strength of the correction, 0 (none: all weights 1) or more
+    :param smallest: the smallest q, where it is known
     :return: numbers in (0, 1], same shape
     """
     if beta == 0.0:
         return np.ones_like(probabilities)
-    weights: FloatArray = np.minimum.reduce(probabilities) / probabilities
+    weights: FloatArray = (np.minimum.reduce(probabilities) if smallest is None else smallest) / probabilities
     np.power(weights, beta, out=weights)
     np.maximum(weights, _TINY, out=weights)  # stays above 0 when it becomes float32
     return weights

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch as th
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
@@ -28,6 +29,7 @@ class SampleInfo:
     :param newest: serial number of the newest row at that time
     :param rows: rows of the buffer
     :param n_envs: transitions of a row
+    :param learner_weights: the weights as the learner needs them, float32 on the CPU; None where all are 1
     """
 
     indices: IntArray
@@ -36,6 +38,19 @@ class SampleInfo:
     newest: int
     rows: int
     n_envs: int
+    learner_weights: th.Tensor | None
+
+    @classmethod
+    def of(
+        cls, indices: IntArray, probabilities: FloatArray, weights: FloatArray | None, newest: int, rows: int, n_envs: int
+    ) -> SampleInfo:
+        """
+        :param weights: None for all 1; the other parameters are those of the class
+        """
+        if weights is None:
+            return cls(indices, probabilities, np.ones(len(indices)), newest, rows, n_envs, None)
+        learner_weights = th.from_numpy(weights.astype(np.float32))
+        return cls(indices, probabilities, weights, newest, rows, n_envs, learner_weights)
 
     @cached_property
     def env_indices(self) -> IntArray:

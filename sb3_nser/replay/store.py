@@ -153,38 +153,38 @@ class PriorityStore:
 
     def draw(
         self,
-        rng: np.random.Generator,
+        points: FloatArray,
         mixture: Mixture,
-        batch_size: int,
         first: int = 0,
         floor: IntArray | None = None,
-    ) -> tuple[IntArray, FloatArray]:
+    ) -> tuple[IntArray, FloatArray, float]:
         """
-        A stratified draw from the mixture: one number in each of ``batch_size`` equal parts of [0, 1), which is split
+        A stratified draw from the mixture: one number in each of n equal parts of [0, 1), which is split
         into the shares of rules, base and uniform floor; within each share the number's place picks the slot. On
-        average over a batch every slot comes up exactly ``batch_size · q`` times.
+        average over a batch every slot comes up exactly ``n · q`` times.
 
-        :param first: slot of the oldest transition that can be drawn; the floor draws from ``mixture.count`` slots from there
+        :param points: where in its part each of the n numbers lies, in [0, 1)
+        :param first: slot of the oldest transition that can be drawn; the floor draws from ``mixture.n_drawable`` slots from there
             on, around the ring's end
-        :param floor: the slots the floor draws from, where they do not lie side by side, shape ``(mixture.count,)``
-        :return: slots, and the probability of each in a single draw
+        :param floor: the slots the floor draws from, where they do not lie side by side, shape ``(mixture.n_drawable,)``
+        :return: slots, the probability of each in a single draw, and the smallest of these
         """
         lam, u = mixture.rule_fraction, mixture.uniform_fraction
         # exactly 1 without a floor, lest rounding leave a sliver that draws slots of no mass
         rest = lam + (1.0 - lam) * (1.0 - u) if u > 0.0 else 1.0
-        points = rng.random(batch_size)
-        slots, chances = self.base._kernels.draw(
+        slots, chances, smallest = self.base._kernels.draw(
             self.base._data,
             self.rule._data,
             self.base._offsets,
             points,
             (lam, rest),
-            (mixture.count, first, self.base.capacity),
+            (mixture.n_drawable, first, self.base.capacity),
             mixture.factors,
         )
         if floor is not None:
             # the kernel has drawn ranks for these (first is 0 then); the same arithmetic tells which they are
-            by_floor = np.minimum((np.arange(batch_size) + points) / batch_size, 1.0 - 2.0**-53) >= rest
+            by_floor = np.minimum((np.arange(len(points)) + points) / len(points), 1.0 - 2.0**-53) >= rest
             slots[by_floor] = floor[slots[by_floor]]
             chances[by_floor] = mixture.probabilities(self.base.get(slots[by_floor]), self.rule.get(slots[by_floor]))
-        return slots, chances
+            smallest = float(chances.min())
+        return slots, chances, smallest

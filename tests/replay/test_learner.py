@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -79,7 +80,7 @@ def test_a_row_of_weight_zero_has_no_part_in_the_loss():
     batch = buffer.sample(B)
     weights = np.zeros(B)
     weights[5] = 1.0
-    buffer.last_sample = type(buffer.last_sample)(**{**vars(buffer.last_sample), "weights": weights})
+    buffer.last_sample = replace(buffer.last_sample, learner_weights=th.as_tensor(weights, dtype=th.float32))
     model.q_net(batch.observations).square().mean().backward()
     got = [p.grad.clone() for p in model.q_net.parameters()]
     model.policy.optimizer.zero_grad()
