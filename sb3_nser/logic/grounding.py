@@ -166,6 +166,7 @@ def judge(
         train_target, test_target = target[~dataset.held_out], target[dataset.held_out]
     as_written = bank.state()
     base = Baseline(train.features, [feature.name for feature in vocabulary.features if feature.uses_next])
+    steps = 0 if all(entry.rule.pinned for entry in entries) else steps  # nothing would be kept of the descent
     fit(
         bank, train.features, train.actions, train_target, steps=steps, seed=seed, episode_ids=train.episode_ids, baseline=base
     )

@@ -71,6 +71,26 @@ def test_c10_rows_just_added_are_scored_before_the_next_draw_in_one_call():
     assert scorer.calls == [] and buffer.scores_complete
 
 
+def test_where_every_step_is_followed_by_a_draw_new_rows_are_scored_some_at_a_time():
+    scorer = Recorder(np.full(6000, 0.5))
+    buffer = fill(make(5000, trace_decay=0.0), 640)
+    buffer.set_scorer(scorer)
+    while not buffer.scores_complete:
+        buffer.sample(4)
+    waited, before = [], len(scorer.calls)
+    for number in range(640, 4200):
+        fill(buffer, 1, start=number)
+        buffer.sample(4)
+        unscored = int((buffer.scores == 0).sum())
+        assert unscored < scoring.SCORE_TOGETHER and 32 * unscored <= buffer.n_transitions
+        waited.append(unscored)
+    assert max(waited) == scoring.SCORE_TOGETHER - 1 and len(scorer.calls) - before < 100
+    buffer.reset()
+    fill(buffer, 1)
+    buffer.sample(4)
+    assert buffer.scores[0] == 0.5  # in a small buffer every row counts
+
+
 def test_rescoring_comes_in_bounded_chunks_newest_first(monkeypatch):
     monkeypatch.setattr(scoring, "SCORE_CHUNK", 20)
     buffer = fill(make(100, trace_decay=0.0), 130)
