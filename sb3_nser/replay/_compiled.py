@@ -262,16 +262,24 @@ def draw(
 
 
 @_compile
+def _mean(quantiles: Any, row: int, action: int) -> Any:
+    total = quantiles[row, 0, action]
+    for quantile in range(1, quantiles.shape[1]):
+        total += quantiles[row, quantile, action]
+    return total / quantiles.dtype.type(quantiles.shape[1])
+
+
+@_compile
 def greedy_errors(online: Any, target: Any, actions: Any, rewards: Any, dones: Any, discounts: Any) -> Any:
     """``|r + (1 − d) γ max_a Q'(s', a) − Q(s, a)|`` of each row."""
     errors = np.empty(len(online), online.dtype)
     one = online.dtype.type(1)
     for j in range(len(online)):
-        best = target[j, 0]
-        for action in range(1, target.shape[1]):
-            value = target[j, action]
+        best = _mean(target, j, 0)
+        for action in range(1, target.shape[2]):
+            value = _mean(target, j, action)
             if value > best or value != value:
                 best = value
         discount = discounts[j] if len(discounts) > 1 else discounts[0]
-        errors[j] = abs(rewards[j] + (one - dones[j]) * discount * best - online[j, actions[j]])
+        errors[j] = abs(rewards[j] + (one - dones[j]) * discount * best - _mean(online, j, actions[j]))
     return errors

@@ -42,7 +42,8 @@ class Kernels:
         (constant, factor of b, factor of S·b))``: the slots of a stratified draw from uniform points, their q, and the
         smallest of these
     :param greedy_errors: ``(Q(s, ·), Q'(s', ·), actions, rewards, dones, discounts)`` is ``|r + (1 − d) γ max_a Q'(s', a) −
-        Q(s, a)|``: two arrays of shape ``(n, n_actions)``, four of shape ``(n,)``, the discounts perhaps ``(1,)``
+        Q(s, a)|``: two arrays of shape ``(n, n_quantiles, n_actions)``, whose means over the quantiles are taken, four of
+        shape ``(n,)``, the discounts perhaps ``(1,)``
     """
 
     name: str
@@ -235,8 +236,13 @@ def _below(queries: FloatArray, total: float) -> FloatArray:
 
 
 def _greedy_errors(online: Any, target: Any, actions: Any, rewards: Any, dones: Any, discounts: Any) -> Any:
-    wanted = rewards + (1 - dones) * discounts * target.max(axis=1)
-    return np.abs(wanted - online[np.arange(len(online)), actions])
+    wanted = rewards + (1 - dones) * discounts * _mean(target).max(axis=1)
+    return np.abs(wanted - _mean(online)[np.arange(len(online)), actions])
+
+
+def _mean(quantiles: Any) -> Any:
+    count = quantiles.shape[1]
+    return quantiles[:, 0] if count == 1 else np.add.reduce(quantiles, axis=1) / quantiles.dtype.type(count)
 
 
 @lru_cache(maxsize=1)

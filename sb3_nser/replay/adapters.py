@@ -85,7 +85,7 @@ def dqn_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th.T
     :param online: Q(s, ·), shape ``(batch_size, n_actions)``
     :param caught: with Q'(s', ·), same shape
     """
-    return _error(model, batch, online, caught.output, caught.kernels)
+    return _error(model, batch, online[:, None], caught.output[:, None], caught.kernels)
 
 
 def _error(model: Any, batch: Any, online: th.Tensor, target: th.Tensor, kernels: Kernels) -> th.Tensor | FloatArray:
@@ -97,9 +97,9 @@ def _error(model: Any, batch: Any, online: th.Tensor, target: th.Tensor, kernels
             online.numpy(), target.numpy(), actions.ravel(), rewards.ravel(), dones.ravel(), factors
         )
         return read
-    following = target.amax(dim=1, keepdim=True)
+    following = target.mean(dim=1).amax(dim=1, keepdim=True)
     wanted = batch.rewards + (1 - batch.dones) * discounts * following
-    errors: th.Tensor = (wanted - online.gather(1, batch.actions.long())).abs()[:, 0]
+    errors: th.Tensor = (wanted - online.mean(dim=1).gather(1, batch.actions.long())).abs()[:, 0]
     return errors
 
 
@@ -111,7 +111,7 @@ def qrdqn_error(model: Any, batch: Any, online: th.Tensor, caught: Caught) -> th
     :param online: quantiles at s, shape ``(batch_size, n_quantiles, n_actions)``
     :param caught: with the target network's at s', same shape
     """
-    return _error(model, batch, online.mean(dim=1), caught.output.mean(dim=1), caught.kernels)
+    return _error(model, batch, online, caught.output, caught.kernels)
 
 
 def entropy_coefficient(model: Any) -> Any:

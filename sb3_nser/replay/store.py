@@ -164,8 +164,8 @@ class PriorityStore:
         average over a batch every slot comes up exactly ``n · q`` times.
 
         :param points: where in its part each of the n numbers lies, in [0, 1)
-        :param first: slot of the oldest transition that can be drawn; the floor draws from ``mixture.n_drawable`` slots from there
-            on, around the ring's end
+        :param first: slot of the oldest transition that can be drawn; the floor draws from there on, around the ring's end,
+            from ``mixture.n_drawable`` slots
         :param floor: the slots the floor draws from, where they do not lie side by side, shape ``(mixture.n_drawable,)``
         :return: slots, the probability of each in a single draw, and the smallest of these
         """
