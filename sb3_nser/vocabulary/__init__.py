@@ -11,8 +11,11 @@ from sb3_nser.vocabulary.classic import (
 from sb3_nser.vocabulary.describe import describe
 from sb3_nser.vocabulary.env_id import env_id_of
 from sb3_nser.vocabulary.features import BOOLEAN_VALUES, ActionSet, Feature, Kind, Vocabulary
+from sb3_nser.vocabulary.grids import cliff_walking_vocabulary, frozen_lake_vocabulary
+from sb3_nser.vocabulary.lander import lunar_lander_vocabulary
 from sb3_nser.vocabulary.minigrid import minigrid_vocabulary
 from sb3_nser.vocabulary.registry import register_vocabulary, registered, vocabulary_for
+from sb3_nser.vocabulary.taxi import taxi_vocabulary
 
 register_vocabulary("generic", automatic_vocabulary)
 register_vocabulary("cartpole", cartpole_vocabulary, ["CartPole-v*"])
@@ -20,6 +23,10 @@ register_vocabulary("mountain_car", mountain_car_vocabulary, ["MountainCar-v*"])
 register_vocabulary("mountain_car_continuous", mountain_car_continuous_vocabulary, ["MountainCarContinuous-v*"])
 register_vocabulary("acrobot", acrobot_vocabulary, ["Acrobot-v*"])
 register_vocabulary("pendulum", pendulum_vocabulary, ["Pendulum-v*"])
+register_vocabulary("lunar_lander", lunar_lander_vocabulary, ["LunarLander-v*", "LunarLanderContinuous-v*"])
+register_vocabulary("frozen_lake", frozen_lake_vocabulary, ["FrozenLake-v*", "FrozenLake8x8-v*"], attributes=["desc"])
+register_vocabulary("cliff_walking", cliff_walking_vocabulary, ["CliffWalking-v*", "CliffWalkingSlippery-v*"])
+register_vocabulary("taxi", taxi_vocabulary, ["Taxi-v*"])
 register_vocabulary("minigrid", minigrid_vocabulary, ["MiniGrid-*", "BabyAI-*"])
 
 __all__ = [
@@ -31,6 +38,7 @@ __all__ = [
     "automatic_vocabulary",
     "describe",
     "env_id_of",
+    "frozen_lake_vocabulary",
     "minigrid_vocabulary",
     "register_vocabulary",
     "registered",

@@ -16,8 +16,9 @@ from sb3_nser.arguments import closest
 from sb3_nser.errors import ConfigurationError, NSERError, UnsupportedError
 from sb3_nser.vocabulary.features import Vocabulary
 
-Builder = Callable[["spaces.Space[Any]", "spaces.Space[Any]", "str | None"], Vocabulary]
-"""Takes observation space, action space and environment id (None if unknown); returns a vocabulary that reads them."""
+Builder = Callable[..., Vocabulary]
+"""Takes observation space, action space and environment id (None if unknown), and as keywords the attributes of the
+environment it was registered with; returns a vocabulary that reads these spaces."""
 
 GENERIC = "generic"
 """Name of the automatic vocabulary, which names numbers by their position."""
@@ -29,12 +30,13 @@ _N_SAMPLES = 8  # rows on which a vocabulary is tried before training
 class _Entry:
     builder: Builder
     env_ids: tuple[str, ...]
+    attributes: tuple[str, ...] = ()
 
 
 _entries: dict[str, _Entry] = {}
 
 
-def register_vocabulary(name: str, builder: Builder, env_ids: Sequence[str] = ()) -> None:
+def register_vocabulary(name: str, builder: Builder, env_ids: Sequence[str] = (), attributes: Sequence[str] = ()) -> None:
     """
     Make a vocabulary known by name and, if patterns are given, by environment id.
 
@@ -46,19 +48,24 @@ def register_vocabulary(name: str, builder: Builder, env_ids: Sequence[str] = ()
         ``UnsupportedError`` if it cannot read the space
     :param env_ids: shell-style patterns of environment ids, for example ``"MiniGrid-*"``; the ``namespace/`` of an id
         is ignored
-    :raises ConfigurationError: if the name is empty or ``auto``, or ``env_ids`` is a plain string
+    :param attributes: names of attributes of the innermost environment that the builder takes as keyword arguments, for
+        example FrozenLake's map ``desc``. A keyword is left out where the environment is not at hand, lacks the attribute, or
+        where several environments differ in it; so give it a default in the builder.
+    :raises ConfigurationError: if the name is empty or ``auto``, or ``env_ids`` or ``attributes`` is a plain string
     """
     if not isinstance(name, str) or not name.strip() or name == "auto":
         raise ConfigurationError(f"vocabulary name {name!r} cannot be used: give a word of your own that is not 'auto'.")
     if isinstance(env_ids, str):
         raise ConfigurationError(f"env_ids={env_ids!r} must be a list of patterns; write env_ids=[{env_ids!r}].")
+    if isinstance(attributes, str):
+        raise ConfigurationError(f"attributes={attributes!r} must be a list of names; write attributes=[{attributes!r}].")
     if not callable(builder):
         raise ConfigurationError(
             f"the builder of vocabulary {name!r} must be a function of (observation_space, action_space, env_id), "
             f"got {type(builder).__name__}."
         )
     _entries.pop(name, None)  # a later registration goes to the end, and so before the earlier ones
-    _entries[name] = _Entry(builder, tuple(env_ids))
+    _entries[name] = _Entry(builder, tuple(env_ids), tuple(attributes))
 
 
 def registered() -> tuple[str, ...]:
