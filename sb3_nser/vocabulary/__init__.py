@@ -1,6 +1,7 @@
 """Names for what the agent sees and does."""
 
 from sb3_nser.vocabulary.automatic import automatic_vocabulary
+from sb3_nser.vocabulary.chosen import vocabulary_of
 from sb3_nser.vocabulary.classic import (
     acrobot_vocabulary,
     cartpole_vocabulary,
@@ -43,4 +44,5 @@ __all__ = [
     "register_vocabulary",
     "registered",
     "vocabulary_for",
+    "vocabulary_of",
 ]

@@ -93,8 +93,8 @@ def cliff_walking_vocabulary(
     grid = np.array([list(row.replace("S", "F")) for row in _CLIFF_MAP])
     slips = " The ground is slippery: a move may go to either side." if "Slippery" in (env_id or "") else ""
     task = (
-        "Walk from the bottom left corner (row 3, column 0) to the goal in the bottom right corner (row 3, column 11) of a grid "
-        "of 4 rows and 12 columns; the cells between them are a cliff. Every step costs 1; stepping into the cliff costs 100 "
+        "Walk from the bottom left corner (row 3, column 0) to the goal in the bottom right corner (row 3, column 11) of "
+        "4 rows and 12 columns; the cells between them are a cliff. Every step costs 1; stepping into the cliff costs 100 "
         f"and leads back to the start. The goal ends the episode.{slips}"
     )
     features = _place((4, 12)) + _around(grid, {"F": "ground", "C": "cliff", "G": "goal"})
