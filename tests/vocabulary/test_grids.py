@@ -165,3 +165,29 @@ def test_another_space_is_refused_with_a_way_out(env_id):
     with pytest.raises(UnsupportedError, match="actions"):
         n = {"FrozenLake-v1": 16, "CliffWalking-v1": 48, "Taxi-v3": 500}[env_id]
         voc.vocabulary_for(spaces.Discrete(n), spaces.Discrete(9), env_id)
+
+
+def test_blackjack_in_every_form_that_can_be_stored():
+    stick_or_hit = spaces.Discrete(2)
+    flat = gym.wrappers.FlattenObservation(gym.make("Blackjack-v1"))
+    one_hot = np.zeros(45, np.int64)
+    one_hot[[17, 32 + 10, 43 + 1]] = 1  # 17 with a usable ace against a ten
+    for vocabulary, row in [
+        (voc.vocabulary_of(flat), one_hot),
+        (voc.vocabulary_for(spaces.MultiBinary(45), stick_or_hit, "Blackjack-v1"), one_hot),
+        (voc.vocabulary_for(spaces.MultiDiscrete([32, 11, 2]), stick_or_hit, "Blackjack-v1"), np.array([17, 10, 1])),
+    ]:
+        assert vocabulary.name == "blackjack" and vocabulary.actions.names == ("stick", "hit")
+        seen = {name: value.item() for name, value in vocabulary.evaluate(row[None]).items()}
+        assert seen == {"player_sum": 17, "dealer_card": 10, "usable_ace": 1}
+    observation, _ = flat.reset(seed=4)
+    player, dealer, ace = flat.unwrapped._get_obs()
+    seen = {name: value.item() for name, value in voc.vocabulary_of(flat).evaluate(observation[None]).items()}
+    assert seen == {"player_sum": player, "dealer_card": dealer, "usable_ace": int(ace)}
+
+
+def test_blackjack_as_it_is_cannot_be_stored():
+    with pytest.raises(UnsupportedError, match="FlattenObservation"):
+        voc.vocabulary_of(gym.make("Blackjack-v1"))
+    with pytest.raises(UnsupportedError, match="45 one-hot"):
+        voc.vocabulary_for(spaces.Box(0, 1, (44,)), spaces.Discrete(2), "Blackjack-v1")
