@@ -14,6 +14,7 @@ from sb3_nser.vocabulary.describe import describe
 from sb3_nser.vocabulary.env_id import env_id_of
 from sb3_nser.vocabulary.features import BOOLEAN_VALUES, ActionSet, Feature, Kind, Vocabulary
 from sb3_nser.vocabulary.grids import cliff_walking_vocabulary, frozen_lake_vocabulary
+from sb3_nser.vocabulary.highway import highway_vocabulary
 from sb3_nser.vocabulary.lander import lunar_lander_vocabulary
 from sb3_nser.vocabulary.minigrid import minigrid_vocabulary
 from sb3_nser.vocabulary.mujoco import ROBOTS, robot_vocabulary
@@ -23,6 +24,7 @@ from sb3_nser.vocabulary.mujoco_arms import (
     pusher_vocabulary,
     reacher_vocabulary,
 )
+from sb3_nser.vocabulary.parking import parking_vocabulary
 from sb3_nser.vocabulary.registry import register_vocabulary, registered, vocabulary_for
 from sb3_nser.vocabulary.taxi import taxi_vocabulary
 
@@ -42,6 +44,13 @@ register_vocabulary("inverted_pendulum", inverted_pendulum_vocabulary, ["Inverte
 register_vocabulary("inverted_double_pendulum", inverted_double_pendulum_vocabulary, ["InvertedDoublePendulum-v*"])
 register_vocabulary("reacher", reacher_vocabulary, ["Reacher-v*"])
 register_vocabulary("pusher", pusher_vocabulary, ["Pusher-v*"])
+register_vocabulary(
+    "highway",
+    highway_vocabulary,
+    ["highway-v*", "highway-fast-v*", "merge-v*", "merge-generic-v*", "exit-v*", "roundabout-*", "intersection-v*"],
+    attributes=["config"],
+)
+register_vocabulary("parking", parking_vocabulary, ["parking-*"], attributes=["config"])
 register_vocabulary("minigrid", minigrid_vocabulary, ["MiniGrid-*", "BabyAI-*"])
 
 __all__ = [

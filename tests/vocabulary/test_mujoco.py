@@ -1,4 +1,4 @@
-"""MuJoCo's robots and arms: every name against the simulator's own joints, where mujoco is installed, and by hand where not."""
+"""MuJoCo's robots and arms: every name against the simulator's own joints, and by hand where mujoco is not installed."""
 
 import math
 
