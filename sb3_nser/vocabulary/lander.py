@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from gymnasium import spaces
 
-from sb3_nser.vocabulary.features import Vocabulary
-from sb3_nser.vocabulary.parts import box_actions, check_box, discrete_actions, flag, number
+from sb3_nser.vocabulary.features import Feature, Vocabulary
+from sb3_nser.vocabulary.parts import box_actions, check_box, column, discrete_actions, flag, number
 
 ACTIONS = ("do_nothing", "fire_left_engine", "fire_main_engine", "fire_right_engine")
 """The four discrete actions in index order."""
@@ -57,7 +58,7 @@ def lunar_lander_vocabulary(
         task=_TASK + (_CONTINUOUS if continuous else _DISCRETE),
         features=(
             number("x", 0, "how far right of the pad's middle the craft is, negative is left", "m", 10.0, _X),
-            number("height", 1, "height above standing on the pad", "m", 10.0, _Y),
+            Feature("height", "number", "height above standing on the pad", partial(column, 1, scale=_Y), "m", 0.0, 10.0),
             number("x_velocity", 2, "horizontal velocity, positive is to the right", "m/s", None, _X_VELOCITY),
             number("vertical_velocity", 3, "vertical velocity: negative falls, positive climbs", "m/s", None, _Y_VELOCITY),
             number("lean", 4, "lean of the craft: 0 is upright, positive leans left", "rad", math.pi),

@@ -226,7 +226,8 @@ def _check_actions(vocabulary: Vocabulary, action_space: spaces.Space[Any]) -> N
 
 def _sample_rows(space: spaces.Space[Any]) -> Batch:
     if isinstance(space, spaces.Dict):
-        return {key: _sample_rows(part) for key, part in space.spaces.items()}
+        rows = {key: _sample_rows(part) for key, part in space.spaces.items()}
+        return {key: part for key, part in rows.items() if isinstance(part, dict) or part.dtype.kind in "biuf"}  # no texts
     if isinstance(space, spaces.Tuple):
         raise UnsupportedError(
             "Tuple observations are not supported, by Stable-Baselines3 neither: wrap the environment in "
