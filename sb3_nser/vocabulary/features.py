@@ -147,7 +147,7 @@ class Vocabulary:
 
     :param name: short name, for example ``cartpole``
     :param task: the task in one or two sentences, shown to the language model
-    :param features: the features, in the order in which they are shown
+    :param features: the features, the most telling ones first: a model is shown two at a time, mostly the first two
     :param actions: the named actions
     :param decode: turns a batch of raw observations (tensor of shape (N, *observation_shape), for Dict spaces a dictionary of
         such tensors) into whatever the features' functions read; called once per batch. The default passes it through.

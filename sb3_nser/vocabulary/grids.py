@@ -32,7 +32,7 @@ LAKE_MAPS = {
 MAX_CELLS = 10_000
 """No map with more cells is tabulated."""
 
-_STEPS = {"up": (-1, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1)}
+_STEPS = {"right": (0, 1), "down": (1, 0), "left": (0, -1), "up": (-1, 0)}
 _CLIFF_MAP = ("F" * 12,) * 3 + ("S" + "C" * 10 + "G",)
 
 
@@ -66,7 +66,7 @@ def frozen_lake_vocabulary(
     features = _place(shape)
     if cells is not None:
         names = {"F": "frozen", "H": "hole", "G": "goal"}
-        features += _around(np.array([list(row.replace("S", "F")) for row in cells]), names)
+        features = _around(np.array([list(row.replace("S", "F")) for row in cells]), names) + features
     task = (
         f"Cross a frozen lake of {shape[0]} rows and {shape[1]} columns from the top left to the goal without falling into a "
         "hole. Reaching the goal is rewarded with 1, everything else with 0; goal and holes end the episode. On slippery ice "
@@ -97,7 +97,7 @@ def cliff_walking_vocabulary(
         "4 rows and 12 columns; the cells between them are a cliff. Every step costs 1; stepping into the cliff costs 100 "
         f"and leads back to the start. The goal ends the episode.{slips}"
     )
-    features = _place((4, 12)) + _around(grid, {"F": "ground", "C": "cliff", "G": "goal"})
+    features = _around(grid, {"F": "ground", "C": "cliff", "G": "goal"}) + _place((4, 12))
     return Vocabulary("cliff_walking", task, features, actions, state_numbers)
 
 

@@ -157,10 +157,7 @@ def driving_actions(space: spaces.Space[Any], config: Mapping[str, Any]) -> Acti
 
 
 def _lane_features(lanes: int) -> tuple[Feature, ...]:
-    features = [
-        Feature("speed", "number", "own speed", _speed, unit="m/s", low=0.0, high=40.0),
-        Feature("lane", "number", f"own lane, 0 is the leftmost, {lanes - 1} the rightmost", _lane, low=0.0, high=lanes - 1.0),
-    ]
+    features = []
     for name, side, where in (("front", 0, "own lane"), ("left", -1, "lane to the left"), ("right", 1, "lane to the right")):
         ahead = f"distance to the next vehicle ahead in the {where}, {FAR:g} if none is seen"
         features.append(Feature(f"{name}_gap", "number", ahead, partial(_gap, side), unit="m", low=0.0, high=FAR))
@@ -169,22 +166,25 @@ def _lane_features(lanes: int) -> tuple[Feature, ...]:
     for name, side in (("left", -1), ("right", 1)):
         free = f"yes if there is a lane to the {name} and no vehicle within 15 m ahead or behind in it"
         features.append(Feature(f"{name}_lane_free", "boolean", free, partial(_free, side, lanes)))
+    lane = f"own lane, 0 is the leftmost, {lanes - 1} the rightmost"
+    features.append(Feature("speed", "number", "own speed", _speed, unit="m/s", low=0.0, high=40.0))
+    features.append(Feature("lane", "number", lane, _lane, low=0.0, high=lanes - 1.0))
     return tuple(features)
 
 
 def _crossing_features(scale: Mapping[str, tuple[float, float]]) -> tuple[Feature, ...]:
     reach = scale["x"][1]
     return (
-        Feature("speed", "number", "own speed", _speed, unit="m/s", low=0.0),
-        Feature("x", "number", "own position along x", partial(_own, "x"), unit="m", low=-reach, high=reach),
-        Feature("y", "number", "own position along y", partial(_own, "y"), unit="m", low=-reach, high=reach),
-        Feature("x_velocity", "number", "own velocity along x", partial(_own, "vx"), unit="m/s"),
-        Feature("y_velocity", "number", "own velocity along y", partial(_own, "vy"), unit="m/s"),
         Feature("nearest_distance", "number", f"distance to the nearest vehicle, {FAR:g} if none is seen", _nearest, unit="m",
                 low=0.0, high=FAR),
         Feature("nearest_closing_speed", "number", "how fast that distance shrinks, negative if it grows", _nearest_closing,
                 unit="m/s"),
         Feature("nearest_ahead", "boolean", "yes if the nearest vehicle lies in the direction of travel", _nearest_ahead),
+        Feature("speed", "number", "own speed", _speed, unit="m/s", low=0.0),
+        Feature("x", "number", "own position along x", partial(_own, "x"), unit="m", low=-reach, high=reach),
+        Feature("y", "number", "own position along y", partial(_own, "y"), unit="m", low=-reach, high=reach),
+        Feature("x_velocity", "number", "own velocity along x", partial(_own, "vx"), unit="m/s"),
+        Feature("y_velocity", "number", "own velocity along y", partial(_own, "vy"), unit="m/s"),
     )  # fmt: skip
 
 

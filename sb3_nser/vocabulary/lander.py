@@ -57,11 +57,11 @@ def lunar_lander_vocabulary(
         name="lunar_lander",
         task=_TASK + (_CONTINUOUS if continuous else _DISCRETE),
         features=(
-            number("x", 0, "how far right of the pad's middle the craft is, negative is left", "m", 10.0, _X),
-            Feature("height", "number", "height above standing on the pad", partial(column, 1, scale=_Y), "m", 0.0, 10.0),
-            number("x_velocity", 2, "horizontal velocity, positive is to the right", "m/s", None, _X_VELOCITY),
             number("vertical_velocity", 3, "vertical velocity: negative falls, positive climbs", "m/s", None, _Y_VELOCITY),
             number("lean", 4, "lean of the craft: 0 is upright, positive leans left", "rad", math.pi),
+            number("x_velocity", 2, "horizontal velocity, positive is to the right", "m/s", None, _X_VELOCITY),
+            number("x", 0, "how far right of the pad's middle the craft is, negative is left", "m", 10.0, _X),
+            Feature("height", "number", "height above standing on the pad", partial(column, 1, scale=_Y), "m", 0.0, 10.0),
             number("lean_velocity", 5, "how fast the craft turns, positive is counter-clockwise", "rad/s", None, _TURN),
             # the first leg is hinged on the right side, whatever it is often called
             flag("left_leg_down", 7, "yes if the left leg touches the ground"),

@@ -76,12 +76,12 @@ def reacher_vocabulary(
             "and a little for the torques. Positive torques turn counter-clockwise."
         ),
         features=(
-            Feature("target_distance", "number", "distance from the fingertip to the target", partial(_norm, (8, 9)),
-                    unit="m", low=0.0, high=0.4),
             Feature("target_angle", "number", "direction of the target from the base, relative to the first link: 0 is along "
                     "it, positive is counter-clockwise", _target_angle, unit="rad", low=-math.pi, high=math.pi),
-            angle("shoulder_angle", 0, 2, "angle of the first link: 0 is along x, positive is counter-clockwise"),
             angle("elbow_angle", 1, 3, "angle of the second link relative to the first: 0 is in line with it"),
+            Feature("target_distance", "number", "distance from the fingertip to the target", partial(_norm, (8, 9)),
+                    unit="m", low=0.0, high=0.4),
+            angle("shoulder_angle", 0, 2, "angle of the first link: 0 is along x, positive is counter-clockwise"),
             number("shoulder_velocity", 6, "how fast the first joint turns", "rad/s"),
             number("elbow_velocity", 7, "how fast the second joint turns", "rad/s"),
             number("target_x", 4, "x of the target", "m", 0.2),

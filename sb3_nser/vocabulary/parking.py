@@ -72,7 +72,6 @@ def parking_vocabulary(
             "the episode ends when the car is parked or collides. Positive steering turns right."
         ),
         features=(
-            Feature("goal_distance", "number", "distance to the parking space", partial(_get, "distance"), unit="m", low=0.0),
             Feature("goal_ahead", "number", "how far ahead of the car the space lies, negative if behind",
                     partial(_get, "ahead"), unit="m"),
             Feature("goal_right", "number", "how far to the right of the car it lies, negative if left",
@@ -80,6 +79,7 @@ def parking_vocabulary(
             Feature("goal_turn", "number", "turn from the own heading to that of the space, positive is to the right",
                     partial(_get, "turn"), unit="rad", low=-3.1416, high=3.1416),
             Feature("speed", "number", "own speed, negative is backwards", partial(_get, "speed"), unit="m/s"),
+            Feature("goal_distance", "number", "distance to the parking space", partial(_get, "distance"), unit="m", low=0.0),
         ),
         actions=driving_actions(action_space, config or {}),
         decode=lot.decode,

@@ -60,14 +60,14 @@ def _features() -> tuple[Feature, ...]:
     west[:, 1:] = east[:, :4]
     stops = tuple(STOPS)
     return (
-        of_state(passenger, "passenger", "where the passenger is: at one of the four stops, or in the taxi", (*stops, "taxi")),
-        of_state(destination, "destination", "the stop to which the passenger wants to go", stops),
-        of_state(at_passenger, "at_passenger", "yes if the taxi stands where the passenger waits"),
         of_state(riding, "passenger_in_taxi", "yes if the passenger has been picked up"),
         of_state(at_destination, "at_destination", "yes if the taxi stands at the destination"),
+        of_state(at_passenger, "at_passenger", "yes if the taxi stands where the passenger waits"),
         of_state(target[:, 0] - row, "target_south",
                  "rows south to the next target (waiting passenger, else destination), negative if north"),
         of_state(target[:, 1] - column, "target_east", "columns east to the next target, negative if west"),
+        of_state(passenger, "passenger", "where the passenger is: at one of the four stops, or in the taxi", (*stops, "taxi")),
+        of_state(destination, "destination", "the stop to which the passenger wants to go", stops),
         of_state(row < 4, "south_free", "yes if the taxi can move south"),
         of_state(row > 0, "north_free", "yes if the taxi can move north"),
         of_state(east[row, column], "east_free", "yes if neither wall nor edge stops a move east"),
