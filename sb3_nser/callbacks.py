@@ -22,7 +22,7 @@ from sb3_nser.induction.worker import CallRunner
 from sb3_nser.logic import build_bank, scorer
 from sb3_nser.replay import LearnerLink, NSERReplayBuffer, Transitions
 from sb3_nser.rules import AdmissionPolicy, RuleBook
-from sb3_nser.vocabulary import Vocabulary, env_id_of, vocabulary_for
+from sb3_nser.vocabulary import Vocabulary, env_id_of, vocabulary_of
 
 LOG_EVERY = 500
 """Environment steps between two records of the replay scalars."""
@@ -287,7 +287,7 @@ class RuleInductionCallback(PriorityCallback):
 
     def _begin(self) -> InductionSession:
         buffer, env_id = self.buffer, env_id_of(self.training_env)
-        vocabulary = vocabulary_for(buffer.observation_space, buffer.action_space, env_id, self._vocabulary_given)
+        vocabulary = vocabulary_of(self.training_env, self._vocabulary_given)
         if self._task:
             vocabulary = dataclasses.replace(vocabulary, task=self._task)
         # learn(reset_num_timesteps=True) begins a new run: spacing and limits start anew. The rules stay with the buffer, as

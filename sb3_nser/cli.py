@@ -1,4 +1,4 @@
-"""The command line: ``sb3-nser demo`` and ``sb3-nser serve``."""
+"""The command line: ``sb3-nser demo``, ``sb3-nser serve`` and ``sb3-nser vocabulary``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def build_parser() -> argparse.ArgumentParser:
     """:return: the parser of all commands; heavy imports wait until a command runs"""
     from sb3_nser.demo import add_demo_arguments
     from sb3_nser.local.command import add_serve_arguments
+    from sb3_nser.vocabulary.command import add_vocabulary_arguments
 
     parser = argparse.ArgumentParser(prog="sb3-nser", description="Neuro-symbolic experience replay for Stable-Baselines3.")
     parser.add_argument("--version", action="version", version=f"sb3-nser {__version__}")
@@ -23,6 +24,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_demo_arguments(demo)
     serve = commands.add_parser("serve", help="serve a small model behind Ollama's HTTP API (extra: local)")
     add_serve_arguments(serve)
+    vocabulary = commands.add_parser("vocabulary", help="show what a language model would see of an environment")
+    add_vocabulary_arguments(vocabulary)
     return parser
 
 
@@ -37,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             from sb3_nser.local.command import run_serve
 
             return run_serve(args)
+        if args.command == "vocabulary":
+            from sb3_nser.vocabulary.command import run_vocabulary
+
+            return run_vocabulary(args)
         from sb3_nser.demo import run_demo
 
         return run_demo(args)

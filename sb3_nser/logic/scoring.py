@@ -9,9 +9,10 @@ import torch as th
 
 from sb3_nser.logic.bank import RuleBank
 from sb3_nser.logic.frozen import FrozenBank
+from sb3_nser.vocabulary.batches import Batch, rows_of
 from sb3_nser.vocabulary.features import Vocabulary
 
-Scorer = Callable[[np.ndarray, "np.ndarray | None", np.ndarray], np.ndarray]
+Scorer = Callable[[Batch, Batch, np.ndarray], np.ndarray]
 
 
 def scorer(bank: RuleBank, vocabulary: Vocabulary, *, use_avoid: bool = False, chunk: int = 65_536) -> Scorer:
@@ -29,15 +30,15 @@ def scorer(bank: RuleBank, vocabulary: Vocabulary, *, use_avoid: bool = False, c
     frozen = FrozenBank(bank, use_avoid) if FrozenBank.fits(bank) else None
 
     @th.no_grad()
-    def scores(observations: np.ndarray, next_observations: np.ndarray | None, stored_actions: np.ndarray) -> np.ndarray:
+    def scores(observations: Batch, next_observations: Batch | None, stored_actions: np.ndarray) -> np.ndarray:
         rows = len(stored_actions)
         out = np.zeros(rows, np.float32)
         if not bank.rules:
             return out
         for start in range(0, rows, chunk):
             part = slice(start, start + chunk)
-            later = None if next_observations is None else next_observations[part]
-            features = vocabulary.evaluate(observations[part], later, bank.feature_names)
+            later = None if next_observations is None else rows_of(next_observations, part)
+            features = vocabulary.evaluate(rows_of(observations, part), later, bank.feature_names)
             actions = vocabulary.actions.from_buffer(stored_actions[part])
             if frozen is not None:
                 out[part] = frozen.score(features, actions)

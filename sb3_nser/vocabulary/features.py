@@ -15,6 +15,7 @@ import numpy as np
 import torch as th
 
 from sb3_nser.errors import ConfigurationError, UnsupportedError
+from sb3_nser.vocabulary.batches import Batch, as_tensors, n_rows
 
 Kind = Literal["number", "boolean", "category"]
 
@@ -146,10 +147,10 @@ class Vocabulary:
 
     :param name: short name, for example ``cartpole``
     :param task: the task in one or two sentences, shown to the language model
-    :param features: the features, in the order in which they are shown
+    :param features: the features, the most telling ones first: a model is shown two at a time, mostly the first two
     :param actions: the named actions
-    :param decode: turns a batch of raw observations (tensor of shape (N, *observation_shape)) into whatever the features'
-        functions read; called once per batch. The default passes the tensor through.
+    :param decode: turns a batch of raw observations (tensor of shape (N, *observation_shape), for Dict spaces a dictionary of
+        such tensors) into whatever the features' functions read; called once per batch. The default passes it through.
     :raises ConfigurationError: if two features share a name, or there is none
     """
 
@@ -157,7 +158,7 @@ class Vocabulary:
     task: str
     features: tuple[Feature, ...]
     actions: ActionSet
-    decode: Callable[[th.Tensor], Any] | None = field(default=None, repr=False, compare=False)
+    decode: Callable[[Batch], Any] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         names = [feature.name for feature in self.features]
@@ -181,14 +182,15 @@ class Vocabulary:
 
     def evaluate(
         self,
-        observations: np.ndarray | th.Tensor,
-        next_observations: np.ndarray | th.Tensor | None = None,
+        observations: Batch,
+        next_observations: Batch | None = None,
         names: Sequence[str] | None = None,
     ) -> dict[str, th.Tensor]:
         """
         Compute features for a batch of raw (never normalised) observations.
 
-        :param observations: shape (N, *observation_shape), any real dtype
+        :param observations: arrays or tensors of shape (N, *observation_shape), any real dtype; for Dict spaces a dictionary
+            of them
         :param next_observations: the same shape; needed only by features with ``uses_next``
         :param names: which features to compute, all of them by default
         :return: name -> float32 tensor of shape (N,); booleans are 0/1, categories their index
@@ -196,11 +198,11 @@ class Vocabulary:
         """
         wanted = self.features if names is None else tuple(self._index[name] for name in names)
         decode = self.decode or _identity
-        # float64 rows become float32 once, here, so that both give the same truth
-        now = decode(_as_tensor(observations))
+        rows = n_rows(observations)
+        now = decode(as_tensors(observations))
         later = None
         if next_observations is not None and any(feature.uses_next for feature in wanted):
-            later = decode(_as_tensor(next_observations))
+            later = decode(as_tensors(next_observations))
         out: dict[str, th.Tensor] = {}
         for feature in wanted:
             try:
@@ -212,19 +214,14 @@ class Vocabulary:
                     f"the function of feature {feature.name!r} of vocabulary {self.name!r} failed "
                     f"({type(error).__name__}: {error}); it takes the decoded observations and next observations."
                 ) from error
-            if column.shape != (len(observations),):
+            if column.shape != (rows,):
                 raise UnsupportedError(
                     f"feature {feature.name!r} of vocabulary {self.name!r} returned shape {tuple(column.shape)} "
-                    f"for {len(observations)} observations; its function must return one value per row."
+                    f"for {rows} observations; its function must return one value per row."
                 )
             out[feature.name] = column.to(th.float32)
         return out
 
 
-def _identity(observations: th.Tensor) -> th.Tensor:
+def _identity(observations: Batch) -> Batch:
     return observations
-
-
-def _as_tensor(observations: np.ndarray | th.Tensor) -> th.Tensor:
-    tensor = th.as_tensor(observations)
-    return tensor.to(th.float32) if tensor.dtype == th.float64 else tensor

@@ -5,6 +5,7 @@ It needs no MiniGrid: everything is computed from the stored observations.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from gymnasium import spaces
 
 from sb3_nser.errors import UnsupportedError
 from sb3_nser.vocabulary import partial_view as pv
+from sb3_nser.vocabulary.batches import Batch
 from sb3_nser.vocabulary.features import ActionSet, Feature, Vocabulary
 from sb3_nser.vocabulary.minigrid_tasks import Task, task_for
 from sb3_nser.vocabulary.partial_view import Lookup, PartialView
@@ -35,17 +37,25 @@ def minigrid_vocabulary(
     """
     Name what the agent's partial view shows. Features about objects that the task does not have are left out.
 
-    :param observation_space: the partial view in one of the forms listed in ``partial_view.READABLE``
+    :param observation_space: the partial view in one of the forms listed in ``partial_view.READABLE``, or a Dict with such a
+        view under ``image``
     :param action_space: Discrete with MiniGrid's 7 actions, the first 3 (moving only) or the first 6 (without ``done``)
     :param env_id: selects task sentence and features; None gives all features
     :return: a vocabulary that reads this form
     :raises UnsupportedError: if the observation is not a partial view in a readable form, or the actions are others
     """
-    form = pv.view_form(observation_space)
+    if isinstance(observation_space, spaces.Dict) and "image" in observation_space.spaces:
+        decode: Callable[[Batch], PartialView] = partial(_of_image, pv.view_form(observation_space["image"]))
+    else:
+        decode = pv.view_form(observation_space).decode
     task = task_for(env_id)
     actions = _actions(action_space)
     carries = "pickup" in actions.names and any(kind in task.kinds for kind in ("key", "ball", "box"))
-    return Vocabulary("minigrid", task.text, _features(task, carries), actions, form.decode)
+    return Vocabulary("minigrid", task.text, _features(task, carries), actions, decode)
+
+
+def _of_image(form: pv.ViewForm, observations: Batch) -> PartialView:
+    return form.decode(observations["image"])
 
 
 def _actions(space: spaces.Space[Any]) -> ActionSet:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -14,10 +15,12 @@ from gymnasium import spaces
 
 from sb3_nser.arguments import closest
 from sb3_nser.errors import ConfigurationError, NSERError, UnsupportedError
+from sb3_nser.vocabulary.batches import Batch
 from sb3_nser.vocabulary.features import Vocabulary
 
-Builder = Callable[["spaces.Space[Any]", "spaces.Space[Any]", "str | None"], Vocabulary]
-"""Takes observation space, action space and environment id (None if unknown); returns a vocabulary that reads them."""
+Builder = Callable[..., Vocabulary]
+"""Takes observation space, action space and environment id (None if unknown), and as keywords the attributes of the
+environment it was registered with; returns a vocabulary that reads these spaces."""
 
 GENERIC = "generic"
 """Name of the automatic vocabulary, which names numbers by their position."""
@@ -29,12 +32,13 @@ _N_SAMPLES = 8  # rows on which a vocabulary is tried before training
 class _Entry:
     builder: Builder
     env_ids: tuple[str, ...]
+    attributes: tuple[str, ...] = ()
 
 
 _entries: dict[str, _Entry] = {}
 
 
-def register_vocabulary(name: str, builder: Builder, env_ids: Sequence[str] = ()) -> None:
+def register_vocabulary(name: str, builder: Builder, env_ids: Sequence[str] = (), attributes: Sequence[str] = ()) -> None:
     """
     Make a vocabulary known by name and, if patterns are given, by environment id.
 
@@ -46,19 +50,33 @@ def register_vocabulary(name: str, builder: Builder, env_ids: Sequence[str] = ()
         ``UnsupportedError`` if it cannot read the space
     :param env_ids: shell-style patterns of environment ids, for example ``"MiniGrid-*"``; the ``namespace/`` of an id
         is ignored
-    :raises ConfigurationError: if the name is empty or ``auto``, or ``env_ids`` is a plain string
+    :param attributes: names of attributes of the innermost environment that the builder takes as keyword arguments, for
+        example FrozenLake's map ``desc``. A keyword is left out where the environment is not at hand, lacks the attribute, or
+        where several environments differ in it; so give it a default in the builder.
+    :raises ConfigurationError: if the name is empty or ``auto``, ``env_ids`` or ``attributes`` is a plain string, or the
+        builder does not take an attribute
     """
     if not isinstance(name, str) or not name.strip() or name == "auto":
         raise ConfigurationError(f"vocabulary name {name!r} cannot be used: give a word of your own that is not 'auto'.")
     if isinstance(env_ids, str):
         raise ConfigurationError(f"env_ids={env_ids!r} must be a list of patterns; write env_ids=[{env_ids!r}].")
+    if isinstance(attributes, str):
+        raise ConfigurationError(f"attributes={attributes!r} must be a list of names; write attributes=[{attributes!r}].")
     if not callable(builder):
         raise ConfigurationError(
             f"the builder of vocabulary {name!r} must be a function of (observation_space, action_space, env_id), "
             f"got {type(builder).__name__}."
         )
+    taken = inspect.signature(builder).parameters if attributes else {}
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
+        for attribute in attributes:
+            if attribute not in taken:
+                raise ConfigurationError(
+                    f"the builder of vocabulary {name!r} must take {attribute!r}, which attributes= asks for: give it a "
+                    f"parameter {attribute}=None."
+                )
     _entries.pop(name, None)  # a later registration goes to the end, and so before the earlier ones
-    _entries[name] = _Entry(builder, tuple(env_ids))
+    _entries[name] = _Entry(builder, tuple(env_ids), tuple(attributes))
 
 
 def registered() -> tuple[str, ...]:
@@ -85,31 +103,75 @@ def vocabulary_for(
     :raises UnsupportedError: if the vocabulary cannot read the space
     """
     if isinstance(vocabulary, Vocabulary):
-        _check_reads(vocabulary, observation_space, action_space)
+        check_reads(vocabulary, observation_space, action_space)
         return vocabulary
+    name = name_of(vocabulary, env_id)
+    try:
+        built = build(name, observation_space, action_space, env_id)
+    except UnsupportedError as error:
+        if name == GENERIC:
+            raise
+        why = f"It was chosen for the environment id {env_id!r}. " if vocabulary == "auto" else ""
+        raise refused(name, error, observation_space, action_space, why) from error
+    check_reads(built, observation_space, action_space)
+    return built
+
+
+def name_of(vocabulary: str, env_id: str | None) -> str:
+    """
+    :param vocabulary: ``auto`` or the name of a vocabulary
+    :param env_id: the environment's id, None if unknown
+    :return: the name of the vocabulary that is meant
+    :raises ConfigurationError: if it is not known
+    """
     if not isinstance(vocabulary, str):
         raise ConfigurationError(
             f"vocabulary={vocabulary!r} must be 'auto', the name of a vocabulary, or a Vocabulary, "
             f"not a {type(vocabulary).__name__}."
         )
-    short_id = re.split(r"[/:]", env_id)[-1] if env_id else None
     if vocabulary == "auto":
-        name = _name_for(short_id)
-    elif vocabulary in _entries:
-        name = vocabulary
-    else:
+        return _name_for(_short(env_id))
+    if vocabulary not in _entries:
         raise ConfigurationError(_unknown_name(vocabulary))
-    try:
-        built = _entries[name].builder(observation_space, action_space, short_id)
-    except UnsupportedError as error:
-        if name == GENERIC:
-            raise
-        why = f"It was chosen for the environment id {env_id!r}. " if vocabulary == "auto" else ""
-        way_out = _way_out(observation_space, action_space)
-        reason = str(error).rstrip(". ")
-        raise UnsupportedError(f"Vocabulary {name!r} cannot be used here: {reason}. {why}{way_out}") from error
-    _check_reads(built, observation_space, action_space)
-    return built
+    return vocabulary
+
+
+def build(
+    name: str,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    env_id: str | None,
+    attributes: Mapping[str, Any] | None = None,
+) -> Vocabulary:
+    """
+    :param attributes: of the innermost environment, as far as they are known
+    :return: what the named vocabulary's builder makes of the spaces
+    :raises UnsupportedError: if it cannot read them
+    """
+    return _entries[name].builder(observation_space, action_space, _short(env_id), **(attributes or {}))
+
+
+def attributes_of(name: str) -> tuple[str, ...]:
+    """:return: the attributes of the environment that the named vocabulary's builder takes"""
+    return _entries[name].attributes
+
+
+def env_ids_of(name: str) -> tuple[str, ...]:
+    """:return: the patterns of environment ids for which the named vocabulary is taken"""
+    return _entries[name].env_ids
+
+
+def refused(
+    name: str, error: Exception, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], why: str = ""
+) -> UnsupportedError:
+    """:return: the error that says which vocabulary cannot be used, why, and what to do"""
+    reason = str(error).rstrip(". ")
+    way_out = _way_out(observation_space, action_space)
+    return UnsupportedError(f"Vocabulary {name!r} cannot be used here: {reason}. {why}{way_out}")
+
+
+def _short(env_id: str | None) -> str | None:
+    return re.split(r"[/:]", env_id)[-1] if env_id else None
 
 
 def _way_out(observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> str:
@@ -133,7 +195,8 @@ def _unknown_name(name: str) -> str:
     return f"vocabulary={name!r} is not known.{closest(name.lower(), registered())} Known: auto, {', '.join(registered())}."
 
 
-def _check_reads(vocabulary: Vocabulary, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+def check_reads(vocabulary: Vocabulary, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+    """:raises UnsupportedError: if it cannot read drawn observations, or names other actions than there are"""
     _check_actions(vocabulary, action_space)
     rows = _sample_rows(observation_space)
     try:
@@ -161,11 +224,14 @@ def _check_actions(vocabulary: Vocabulary, action_space: spaces.Space[Any]) -> N
         )
 
 
-def _sample_rows(space: spaces.Space[Any]) -> np.ndarray:
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+def _sample_rows(space: spaces.Space[Any]) -> Batch:
+    if isinstance(space, spaces.Dict):
+        rows = {key: _sample_rows(part) for key, part in space.spaces.items()}
+        return {key: part for key, part in rows.items() if isinstance(part, dict) or part.dtype.kind in "biuf"}  # no texts
+    if isinstance(space, spaces.Tuple):
         raise UnsupportedError(
-            f"observations of type {type(space).__name__} are not supported by vocabularies: "
-            "wrap the environment in gymnasium.wrappers.FlattenObservation, or pick one part of the observation."
+            "Tuple observations are not supported, by Stable-Baselines3 neither: wrap the environment in "
+            "gymnasium.wrappers.FlattenObservation, or pick one part of the observation."
         )
     private = copy.deepcopy(space)  # the environment's own random stream stays as it is
     private.seed(0)

@@ -76,6 +76,43 @@ def test_multi_discrete_and_multi_binary():
     assert bits.evaluate(np.array([[0, 0, 1]], np.int8))["bit_2"].tolist() == [1.0]
 
 
+def test_a_dict_is_named_by_its_keys():
+    space = spaces.Dict(
+        {
+            "achieved goal": spaces.Box(-1, 1, (2,)),
+            "camera": spaces.Box(0, 255, (36, 36, 3), np.uint8),
+            "gear": spaces.Discrete(3),
+            "lights": spaces.MultiBinary(2),
+            "robot": spaces.Dict({"0": spaces.Box(0, 9, (1,)), "joints": spaces.Box(-1, 1, (2, 2))}),
+            "words": spaces.Text(5),
+        }
+    )
+    vocabulary = voc.automatic_vocabulary(space, TWO)
+    assert [feature.name for feature in vocabulary.features] == [
+        "achieved_goal.0", "achieved_goal.1", "gear", "lights.0", "lights.1", "robot.key_0",
+        "robot.joints.0", "robot.joints.1", "robot.joints.2", "robot.joints.3",
+    ]  # fmt: skip
+    assert "camera (an image)" in vocabulary.task and "words (Text" in vocabulary.task
+    assert vocabulary["robot.joints.2"].meaning == "entry [1, 0] of 'robot.joints'"
+    rows = {
+        "achieved goal": np.array([[0.1, 0.2], [0.3, 0.4]]),
+        "gear": np.array([[2], [0]]),
+        "lights": np.array([[0, 1], [1, 1]], np.int8),
+        "robot": {"0": np.array([[5.0], [6.0]]), "joints": np.arange(8.0).reshape(2, 2, 2)},
+    }
+    values = vocabulary.evaluate(rows)
+    assert values["achieved_goal.1"].tolist() == pytest.approx([0.2, 0.4])
+    assert vocabulary["gear"].kind == "category" and values["gear"].tolist() == [2.0, 0.0]
+    assert values["lights.0"].tolist() == [0.0, 1.0] and values["robot.key_0"].tolist() == [5.0, 6.0]
+    assert values["robot.joints.2"].tolist() == [2.0, 6.0]
+
+
+def test_keys_that_read_alike_get_different_names():
+    space = spaces.Dict({key: spaces.Box(-1, 1, (1,)) for key in ("a b", "a-b", "ü", "x" * 99)})
+    names = [feature.name for feature in automatic(space).features]
+    assert len(set(names)) == 4 and names[:2] == ["a_b", "a_b_2"]
+
+
 def test_empty_batches():
     for space in (spaces.Box(-1, 1, (3,)), spaces.Discrete(4), spaces.MultiBinary(2)):
         vocabulary = automatic(space)
@@ -106,7 +143,8 @@ def test_other_actions_are_refused(action_space):
         (spaces.Box(0, 255, (84, 84, 3), np.uint8), "rules cannot name pixels"),
         (spaces.Box(0, 255, (3, 84, 84), np.uint8), "features of your own"),
         (spaces.Box(-1, 1, (65,)), "65 numbers"),
-        (spaces.Dict({"observation": spaces.Box(-1, 1, (2,))}), "FlattenObservation"),
+        (spaces.Dict({"camera": spaces.Box(0, 255, (84, 84, 3), np.uint8)}), r"nothing in this Dict.*camera \(an image\)"),
+        (spaces.Dict({f"k{i}": spaces.Box(-1, 1, (40,)) for i in range(2)}), "80 numbers"),
         (spaces.Tuple([TWO, TWO]), "FlattenObservation"),
         (spaces.Text(5), "wrap the environment"),
     ],

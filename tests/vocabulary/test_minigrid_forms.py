@@ -69,8 +69,6 @@ def test_every_form_says_the_same(env_id):
         (lambda env: ImgObsWrapper(RGBImgObsWrapper(env)), ["(64, 64, 3)", "pixels"]),
         (lambda env: ImgObsWrapper(ViewSizeWrapper(env, 5)), ["(5, 5, 3)", "view size"]),
         (lambda env: ImgObsWrapper(SymbolicObsWrapper(env)), ["(8, 8, 3)"]),
-        (lambda env: env, ["Dict", "mission", "ImgObsWrapper"]),
-        (DictObservationSpaceWrapper, ["Dict", "ImgObsWrapper"]),
     ],
 )
 def test_other_forms_are_refused_with_a_way_out(wrap, names):
@@ -80,6 +78,18 @@ def test_other_forms_are_refused_with_a_way_out(wrap, names):
     for name in [*names, "register_vocabulary"]:
         assert name in str(caught.value)
     assert "generic" not in str(caught.value), "the automatic one cannot read it either, so it is no way out"
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, DictObservationSpaceWrapper])
+def test_the_view_is_found_in_a_dict(wrap):
+    env, plain = wrap(gym.make("MiniGrid-DoorKey-5x5-v0")), ImgObsWrapper(gym.make("MiniGrid-DoorKey-5x5-v0"))
+    seen, expected = env.reset(seed=5)[0], plain.reset(seed=5)[0]
+    rows = {key: np.asarray(value)[None] for key, value in seen.items() if key != "mission"}
+    in_dict = voc.minigrid_vocabulary(env.observation_space, DISCRETE, "MiniGrid-DoorKey-5x5-v0").evaluate(rows)
+    alone = voc.minigrid_vocabulary(plain.observation_space, DISCRETE, "MiniGrid-DoorKey-5x5-v0").evaluate(expected[None])
+    assert in_dict == alone and alone["key_visible"].shape == (1,)
+    with pytest.raises(UnsupportedError, match="ImgObsWrapper"):
+        voc.minigrid_vocabulary(spaces.Dict({"view": plain.observation_space}), DISCRETE)
 
 
 @pytest.mark.parametrize(

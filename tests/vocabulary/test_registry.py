@@ -78,8 +78,10 @@ def test_a_vocabulary_is_tried_on_the_space():
         voc.vocabulary_for(spaces.Box(-1, 1, (1,)), spaces.Discrete(2), None, own)  # has no number 1
     with pytest.raises(UnsupportedError, match=r"2 actions.*3 actions"):
         voc.vocabulary_for(CART[0], spaces.Discrete(3), None, own)
-    with pytest.raises(UnsupportedError, match="FlattenObservation"):
+    with pytest.raises(UnsupportedError, match="cannot read observations of the space Dict"):
         voc.vocabulary_for(spaces.Dict({"a": CART[0]}), CART[1], None, own)
+    with pytest.raises(UnsupportedError, match="FlattenObservation"):
+        voc.vocabulary_for(spaces.Tuple([CART[0]]), CART[1], None, own)
 
 
 def test_trying_leaves_the_random_streams_alone():
