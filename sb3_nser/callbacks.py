@@ -14,6 +14,7 @@ from sb3_nser.arguments import as_bool, as_int, as_number, closest
 from sb3_nser.errors import ConfigurationError, LLMUnavailableError, warn_user
 from sb3_nser.induction import BackgroundCalls, OllamaInducer, RecordedCalls, RecordWriter, RuleInducer
 from sb3_nser.induction.budget import CallBudget, WarnOnce
+from sb3_nser.induction.formalize import check_hint
 from sb3_nser.induction.persistence import load_rules, restore, save_rules
 from sb3_nser.induction.prompts import FORMS
 from sb3_nser.induction.session import InductionRound, InductionSession
@@ -108,7 +109,8 @@ class RuleInductionCallback(PriorityCallback):
     :param vocabulary: ``"auto"`` (by environment id, else automatic names), the name of a registered vocabulary, or a
         ``Vocabulary``
     :param task: the task in one or two sentences; default the vocabulary's own
-    :param hints: a sentence, or a list of sentences, that the model is shown as the user's hints
+    :param hints: a sentence, or a list of sentences, of the user's advice. The run's first calls translate them into rules,
+        one call each (source ``user_hint``), judged like any other; later calls show them to the model
     :param rules_per_call: rules asked for in one call, 1 to 8; more cost more time and repeat themselves
     :param max_rules: most rules that weigh on replay at one time
     :param max_calls: most calls of one run; 0 asks nothing (rules then come from ``rules_file`` alone)
@@ -189,7 +191,7 @@ class RuleInductionCallback(PriorityCallback):
         )
         self.settings = SessionSettings(
             rules_per_call=as_int("rules_per_call", rules_per_call, 1, 8),
-            hints=string_tuple("hints", hints),
+            hints=tuple(check_hint(hint) for hint in string_tuple("hints", hints)),
             prompt_forms=string_tuple("prompt_forms", prompt_forms),
             max_transitions=as_int("max_transitions", max_transitions, 100),
             seed=as_int("seed", seed, 0),

@@ -1,4 +1,4 @@
-"""The command line: ``sb3-nser demo`` and ``sb3-nser serve``."""
+"""The command line, ``sb3-nser``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sb3_nser.errors import NSERError
 
 def build_parser() -> argparse.ArgumentParser:
     """:return: the parser of all commands; heavy imports wait until a command runs"""
+    from sb3_nser.commands import add_commands
     from sb3_nser.demo import add_demo_arguments
     from sb3_nser.local.command import add_serve_arguments
 
@@ -23,6 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_demo_arguments(demo)
     serve = commands.add_parser("serve", help="serve a small model behind Ollama's HTTP API (extra: local)")
     add_serve_arguments(serve)
+    add_commands(commands)
     return parser
 
 
@@ -33,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = build_parser().parse_args(argv)
     try:
+        if "run" in args:
+            return int(args.run(args))
         if args.command == "serve":
             from sb3_nser.local.command import run_serve
 

@@ -220,11 +220,15 @@ class RuleBook:
 
     def to_yaml(self) -> str:
         """:return: the book as text that a person can read, edit and load again; rules that count come first."""
+        return files.dump_yaml(self.ranked())
+
+    def ranked(self) -> list[Entry]:
+        """:return: all entries, those that count first, then by status"""
         active = self.active()
         first = {entry.key for entry in active}
         rest = [entry for entry in self._entries.values() if entry.key not in first]
         rest.sort(key=lambda entry: STATUSES.index(entry.status))
-        return files.dump_yaml([*active, *rest])
+        return [*active, *rest]
 
     @classmethod
     def from_yaml(cls, text: str, policy: AdmissionPolicy | None = None) -> RuleBook:
