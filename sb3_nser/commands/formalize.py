@@ -15,10 +15,15 @@ from sb3_nser.errors import ConfigurationError, InductionError, printable
 
 if TYPE_CHECKING:
     from sb3_nser.commands import Subcommands
+    from sb3_nser.induction import RuleInducer
+    from sb3_nser.induction.episodes import Experience
     from sb3_nser.rules import Rule, RuleBook
+    from sb3_nser.rules.schema import ParsedReply
     from sb3_nser.vocabulary import Vocabulary
 
 
+ATTEMPTS = 3
+"""Replies that are asked for, each with another seed, until one passes the checks."""
 EPISODES = 10
 """Random episodes that tell the model which values numbers take."""
 
@@ -52,10 +57,8 @@ def run_formalize(args: argparse.Namespace) -> int:
     :raises NSERError: in one sentence, for whatever goes wrong
     """
     from sb3_nser.commands.environment import make_env, random_experience, vocabulary_of
-    from sb3_nser.induction.base import InductionFailure
-    from sb3_nser.induction.formalize import as_hint, check_hint, hint_request
+    from sb3_nser.induction.formalize import check_hint
     from sb3_nser.induction.persistence import read_rules
-    from sb3_nser.rules.schema import parse_reply
 
     hint = check_hint(args.hint, "the hint")
     max_rules = as_int("--max-rules", args.max_rules, 1, 8)
@@ -65,26 +68,8 @@ def run_formalize(args: argparse.Namespace) -> int:
     if file.exists():
         read_rules(file, vocabulary, "-o")  # what cannot be appended to is known before anybody is asked
     with chosen_inducer(args) as inducer:
-        budget = int(getattr(inducer, "prompt_budget", 9_000))
-        seen = random_experience(env, vocabulary, EPISODES)
-        request = hint_request(vocabulary, hint, seen, max_rules=max_rules, budget=budget)
-        try:
-            reply = inducer.propose(request)
-        except InductionFailure as failure:
-            raise InductionError(failure.message) from failure
-    parsed = as_hint(parse_reply(reply.text, vocabulary, max_rules), hint)
-    if parsed.error:
-        shown = printable(reply.text, 80)
-        raise InductionError(f"{reply.model} did not honour the schema: {parsed.error}; it begins {shown!r}.")
-    for sentence in parsed.refused:
-        print(f"refused: {sentence}", file=sys.stderr)
-    if not parsed.rules:
-        why = f" ({parsed.refused[0].rstrip('.')})" if parsed.refused else ""
-        raise InductionError(
-            f"{reply.model} found no rule in {hint!r}{why}; say it in the environment's own words; another --seed "
-            "or a larger model may do better."
-        )
-    print(f"{reply.model} reads {hint!r} as")
+        parsed, name = _translated(inducer, hint, vocabulary, random_experience(env, vocabulary, EPISODES), max_rules)
+    print(f"{name} reads {hint!r} as")
     for rule in parsed.rules:
         print(f"\n  {rule}")
         print(f"    {in_words(rule, vocabulary)}")
@@ -94,6 +79,35 @@ def run_formalize(args: argparse.Namespace) -> int:
     _append(file, parsed.rules, vocabulary, args.pin)
     print(f"Written to {file}. Use it: RuleInductionCallback(rules_file={str(file)!r})")
     return 0
+
+
+def _translated(
+    inducer: RuleInducer, hint: str, vocabulary: Vocabulary, seen: Experience, max_rules: int
+) -> tuple[ParsedReply, str]:
+    """
+    :return: a translation with at least one rule, and the model's name
+    :raises InductionError: if the call fails, or no reply of ``ATTEMPTS`` has a rule that passes the checks
+    """
+    from sb3_nser.induction.base import InductionFailure
+    from sb3_nser.induction.formalize import as_hint, hint_request
+    from sb3_nser.rules.schema import parse_reply
+
+    budget, why = int(getattr(inducer, "prompt_budget", 9_000)), ""
+    for number in range(ATTEMPTS):
+        request = hint_request(vocabulary, hint, seen, max_rules=max_rules, budget=budget, number=number)
+        try:
+            reply = inducer.propose(request)
+        except InductionFailure as failure:
+            raise InductionError(failure.message) from failure
+        parsed = as_hint(parse_reply(reply.text, vocabulary, max_rules), hint)
+        if parsed.rules:
+            return parsed, reply.model
+        shown = f"{parsed.error}; it begins {printable(reply.text, 80)!r}" if parsed.error else ""
+        why = (shown or "; ".join(parsed.refused) or "it is empty").rstrip(".")
+    raise InductionError(
+        f"{reply.model} found no rule in {printable(hint, 80)!r} ({ATTEMPTS} replies; of the last, {why}); say it in the "
+        "environment's own words; another --seed or a larger model may do better."
+    )
 
 
 def in_words(rule: Rule, vocabulary: Vocabulary) -> str:

@@ -102,7 +102,7 @@ def hint_request(
     schema = reply_schema(shown, max_rules, max_literals=SHOWN, conditions=ready_made)
     schema["properties"]["rules"]["minItems"] = 1  # one sentence often says one rule
     if ready_made and not is_record(shown, ready_made):
-        schema["properties"]["rules"]["items"]["properties"]["facts"]["maxItems"] = len(shown.features)
+        schema["properties"]["rules"]["items"]["properties"]["facts"]["maxItems"] = min(2, len(shown.features))
     many = "1 rule" if max_rules == 1 else f"1 to {max_rules} rules"
     parts = [
         f"Task: {vocabulary.task}",
