@@ -14,10 +14,12 @@ from sb3_nser.arguments import as_bool, as_int, as_number, closest
 from sb3_nser.errors import ConfigurationError, LLMUnavailableError, warn_user
 from sb3_nser.induction import BackgroundCalls, OllamaInducer, RecordedCalls, RecordWriter, RuleInducer
 from sb3_nser.induction.budget import CallBudget, WarnOnce
+from sb3_nser.induction.formalize import check_hint
 from sb3_nser.induction.persistence import load_rules, restore, save_rules
 from sb3_nser.induction.prompts import FORMS
 from sb3_nser.induction.session import InductionRound, InductionSession
 from sb3_nser.induction.settings import SessionSettings, check_types, string_tuple
+from sb3_nser.induction.watch import RulesWatch
 from sb3_nser.induction.worker import CallRunner
 from sb3_nser.logic import build_bank, scorer
 from sb3_nser.replay import LearnerLink, NSERReplayBuffer, Transitions
@@ -107,7 +109,8 @@ class RuleInductionCallback(PriorityCallback):
     :param vocabulary: ``"auto"`` (by environment id, else automatic names), the name of a registered vocabulary, or a
         ``Vocabulary``
     :param task: the task in one or two sentences; default the vocabulary's own
-    :param hints: a sentence, or a list of sentences, that the model is shown as the user's hints
+    :param hints: a sentence, or a list of sentences, of the user's advice. The run's first calls translate them into rules,
+        one call each (source ``user_hint``), judged like any other; later calls show them to the model
     :param rules_per_call: rules asked for in one call, 1 to 8; more cost more time and repeat themselves
     :param max_rules: most rules that weigh on replay at one time
     :param max_calls: most calls of one run; 0 asks nothing (rules then come from ``rules_file`` alone)
@@ -124,6 +127,7 @@ class RuleInductionCallback(PriorityCallback):
     :param max_transitions: newest transitions that rules are fitted and judged on
     :param rules_file: YAML file of rules that are loaded at training start (``pinned: true`` rules are never pruned)
     :param save_rules: YAML file to which the rule book is written whenever it changes
+    :param watch: True takes over edits to ``rules_file`` and ``save_rules`` while training runs
     :param record: JSONL file to which every call is appended
     :param replay_record: answer from this record instead of asking a model
     :param run: name of this run in a record; default the environment id
@@ -161,6 +165,7 @@ class RuleInductionCallback(PriorityCallback):
         max_transitions: int = 20_000,
         rules_file: str | os.PathLike[str] | None = None,
         save_rules: str | os.PathLike[str] | None = None,
+        watch: bool = False,
         record: str | os.PathLike[str] | None = None,
         replay_record: str | os.PathLike[str] | None = None,
         run: str | None = None,
@@ -186,7 +191,7 @@ class RuleInductionCallback(PriorityCallback):
         )
         self.settings = SessionSettings(
             rules_per_call=as_int("rules_per_call", rules_per_call, 1, 8),
-            hints=string_tuple("hints", hints),
+            hints=tuple(check_hint(hint) for hint in string_tuple("hints", hints)),
             prompt_forms=string_tuple("prompt_forms", prompt_forms),
             max_transitions=as_int("max_transitions", max_transitions, 100),
             seed=as_int("seed", seed, 0),
@@ -219,10 +224,14 @@ class RuleInductionCallback(PriorityCallback):
         self._require_llm = as_bool("require_llm", require_llm)
         self._vocabulary_given, self._task = vocabulary, task
         self._rules_file, self._save_rules = rules_file, save_rules
+        self._watched = as_bool("watch", watch)
+        if self._watched and rules_file is None and save_rules is None:
+            raise ConfigurationError("watch=True needs a file to watch: give rules_file or save_rules.")
         self._record_path, self._replay_path, self._run = record, replay_record, run
         self._on_round = on_round
         self._warn = WarnOnce()
         self._session: InductionSession | None = None
+        self._watch: RulesWatch | None = None
         self._beginnings = 0
 
     @property
@@ -261,6 +270,7 @@ class RuleInductionCallback(PriorityCallback):
     def _on_rollout_end(self) -> None:
         super()._on_rollout_end()
         session, step, gamma = self.session, self.num_timesteps, float(getattr(self.model, "gamma", 0.99))
+        self._take_edits()
         if session.busy:
             self._tell(session.pick_up(self.buffer, step, gamma, wait=False))
         if not session.busy and self.budget.due(step):
@@ -278,6 +288,7 @@ class RuleInductionCallback(PriorityCallback):
         if self._session is None:  # rl_zoo3 ends a training that never began
             return
         unanswered = self._session.close()
+        self._take_edits(final=True)
         if unanswered is not None and self.budget.calls == 1 and self._replay_path is None:
             warn_user(
                 "training ended before the model had answered its first question, so none of its rules could count; train "
@@ -298,8 +309,10 @@ class RuleInductionCallback(PriorityCallback):
         self.budget.reset()
         if not fresh:
             self.budget.restore(saved.budget)
-        if self._rules_file is not None and (fresh or buffer.rule_state is None):
-            load_rules(self._rules_file, book, vocabulary)
+        if self._watched:
+            self._watch = RulesWatch(self._rules_file, self._save_rules, vocabulary, self._warn)
+        if self._rules_file is not None:
+            load_rules(self._rules_file, book, vocabulary, resumed=buffer.rule_state is not None)
         if self.budget.max_calls == 0 and not len(book):
             warn_user("max_calls=0 and no rules_file with rules: there are no rules, and nobody will be asked for any.")
         run = self._run or env_id or vocabulary.name
@@ -376,6 +389,16 @@ class RuleInductionCallback(PriorityCallback):
         if self._on_round is not None:
             self._on_round(news)
 
+    def _take_edits(self, final: bool = False) -> None:
+        changes = self._watch.poll(self.session.book, final) if self._watch is not None else []
+        if changes:
+            self._ground()
+            self._log()
+            if self.verbose >= 1:
+                print(f"[nser] step {self.num_timesteps}: rules were edited", *changes, sep="\n  ")
+
     def _save(self) -> None:
-        if self._save_rules is not None:
+        if self._watch is not None:
+            self._watch.save(self.session.book)
+        elif self._save_rules is not None:
             save_rules(self._save_rules, self.session.book, self._warn)

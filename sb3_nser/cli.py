@@ -1,4 +1,4 @@
-"""The command line: ``sb3-nser demo``, ``sb3-nser serve`` and ``sb3-nser vocabulary``."""
+"""The command line, ``sb3-nser``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sb3_nser.errors import NSERError
 
 def build_parser() -> argparse.ArgumentParser:
     """:return: the parser of all commands; heavy imports wait until a command runs"""
+    from sb3_nser.commands import add_commands
     from sb3_nser.demo import add_demo_arguments
     from sb3_nser.local.command import add_serve_arguments
     from sb3_nser.vocabulary.command import add_vocabulary_arguments
@@ -26,6 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_serve_arguments(serve)
     vocabulary = commands.add_parser("vocabulary", help="show what a language model would see of an environment")
     add_vocabulary_arguments(vocabulary)
+    add_commands(commands)
     return parser
 
 
@@ -36,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = build_parser().parse_args(argv)
     try:
+        if "run" in args:
+            return int(args.run(args))
         if args.command == "serve":
             from sb3_nser.local.command import run_serve
 

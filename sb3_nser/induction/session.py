@@ -15,6 +15,7 @@ from sb3_nser.induction.base import InductionFailure, InductionRequest, Outcome,
 from sb3_nser.induction.budget import CallBudget, WarnOnce
 from sb3_nser.induction.data import EpisodeSource, collect, no_experience
 from sb3_nser.induction.episodes import Experience
+from sb3_nser.induction.formalize import FORM, as_hint, hint_request
 from sb3_nser.induction.prompts import PromptSettings, build_messages, conditions_for, forms_for
 from sb3_nser.induction.record import RecordWriter
 from sb3_nser.induction.settings import SessionSettings
@@ -106,6 +107,8 @@ class InductionSession:
         nothing = no_experience(self.vocabulary)
         for form in self._settings.prompt_forms or forms_for(self.vocabulary):
             self._messages(nothing, form, 0)
+        for number in range(len(self._settings.hints)):
+            self._hint_request(number, 0, nothing)
 
     def turn(self, source: EpisodeSource, step: int, gamma: float) -> bool:
         """
@@ -130,6 +133,10 @@ class InductionSession:
     def _ask(self, experience: Experience, step: int) -> None:
         settings = self._settings
         number = self.budget.calls
+        if number < len(settings.hints):
+            self.budget.asked(step)
+            self._calls.submit(self._hint_request(number, step, experience))
+            return
         forms = settings.prompt_forms or forms_for(self.vocabulary)
         form = forms[number % len(forms)]
         try:
@@ -143,9 +150,17 @@ class InductionSession:
         self.budget.asked(step)
         self._calls.submit(InductionRequest(number, step, messages, schema, settings.rules_per_call, form))
 
+    def _hint_request(self, number: int, step: int, experience: Experience) -> InductionRequest:
+        """The first calls of a run translate the user's hints, one each."""
+        hint, budget = self._settings.hints[number], self._prompt_budget
+        return hint_request(self.vocabulary, hint, experience, budget=budget, number=number, step=step)
+
+    @property
+    def _prompt_budget(self) -> int:
+        return int(getattr(self._inducer, "prompt_budget", DEFAULT_PROMPT_BUDGET))
+
     def _messages(self, experience: Experience, form: str, number: int) -> tuple[tuple[dict[str, str], ...], PromptSettings]:
-        budget = int(getattr(self._inducer, "prompt_budget", DEFAULT_PROMPT_BUDGET))
-        prompt = PromptSettings(budget, self._settings.rules_per_call, self._settings.hints, number)
+        prompt = PromptSettings(self._prompt_budget, self._settings.rules_per_call, self._settings.hints, number)
         feedback = self.book.feedback_lines(limit=12)
         return build_messages(self.vocabulary, experience, feedback, form, prompt), prompt
 
@@ -205,11 +220,16 @@ class InductionSession:
             shown = " ".join(reply.text.split())[:80]
             sentence = f"{reply.model} did not honour the schema: {parsed.error}; it begins {shown!r}."
             return {}, self._failed(InductionFailure("prose", sentence, reply.seconds))
+        hint = outcome.request.form == FORM and parsed is not None  # an inducer that reads no prompt translates none
+        if hint and parsed is not None:
+            parsed = as_hint(parsed, self._settings.hints[outcome.request.number])
         for note in reply.notes:
             self._warn(note[:40], f"{self._inducer.describe()}: {note}")
         rules = list(reply.rules or () if parsed is None else parsed.rules)
         proposal = self.book.propose(rules, step, self.vocabulary)
         self.budget.answered(reply.prompt_tokens + reply.reply_tokens, reply.seconds, len(proposal.new))
+        if hint:
+            self.budget.next_step = step  # the agent's own episodes need not wait for the hints
         self._judge(collect(source, self.vocabulary, gamma, self._settings.max_transitions), step)
         verdicts = {str(rule): _verdict(self.book[rule.key]) for rule in rules}
         if parsed is not None:

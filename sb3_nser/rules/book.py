@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.rules import files
 from sb3_nser.rules.check import conflicts, contradictions, problems
-from sb3_nser.rules.entry import STATUSES, AdmissionPolicy, Entry, Fitted, Judgement, decide, moved_rule
+from sb3_nser.rules.entry import PINNED_REASON, STATUSES, AdmissionPolicy, Entry, Fitted, Judgement, decide, moved_rule
 from sb3_nser.rules.evidence import Evidence, describe_lift, percent
 from sb3_nser.rules.model import Rule
 
@@ -96,7 +96,7 @@ class RuleBook:
                 self._entries[rule.key] = Entry(rule, "invalid", reason=reason, first_step=int(step))
                 continue
             new.append(rule)
-            self._entries[rule.key] = _pinned(Entry(rule, first_step=int(step)))
+            self._entries[rule.key] = owners_word(Entry(rule, first_step=int(step)))
         self._forget()
         fresh = {rule.key for rule in new}
         clashes = [item for item in self.conflicts() if item[0].key in fresh or item[1].key in fresh]
@@ -109,6 +109,15 @@ class RuleBook:
         :param entry: for example one read from an edited ``rules.yaml``
         """
         self._entries[entry.key] = entry
+
+    def remove(self, key: str) -> None:
+        """
+        Forget a rule, as if it had never been proposed. One that shall not come back is better switched off
+        (``enabled: false``), which is remembered.
+
+        :param key: the rule's key; an unknown one is passed over
+        """
+        self._entries.pop(key, None)
 
     def judge(self, key: str, evidence: Evidence, fitted: Fitted | None, step: int, duplicate_of: str | None = None) -> Entry:
         """
@@ -146,10 +155,14 @@ class RuleBook:
         return [self._entries[key] for key in decided]
 
     def active(self) -> list[Entry]:
-        """:return: the rules that count: admitted, enabled, at most ``max_rules``; pinned first, then by lower bound."""
+        """
+        :return: the rules that count: admitted and enabled. All pinned ones come first, however many; others, the highest
+            lower bound first, fill up to ``max_rules``
+        """
         usable = [entry for entry in self._entries.values() if entry.status == "admitted" and entry.rule.enabled]
         usable.sort(key=lambda entry: (not entry.rule.pinned, -entry.lower_bound, -entry.confidence, entry.key))
-        return usable[: self.policy.max_rules]
+        pinned = sum(entry.rule.pinned for entry in usable)
+        return usable[: max(self.policy.max_rules, pinned)]
 
     def candidates(self) -> list[Entry]:
         """:return: the rules worth judging: admitted or waiting, and enabled; admitted ones first, older ones first."""
@@ -181,7 +194,7 @@ class RuleBook:
         """
         kept = self.active()
         active = {entry.key for entry in kept}
-        others = [entry for entry in self._entries.values() if entry.key not in active and entry.rule.enabled]
+        others = [entry for entry in self._entries.values() if entry.key not in active]
         others.sort(key=lambda entry: (-max((step for step, _ in entry.history), default=entry.first_step), entry.key))
         room = max(limit - min(len(others), limit // 3), 0)
         kept = kept[:room]
@@ -207,11 +220,15 @@ class RuleBook:
 
     def to_yaml(self) -> str:
         """:return: the book as text that a person can read, edit and load again; rules that count come first."""
+        return files.dump_yaml(self.ranked())
+
+    def ranked(self) -> list[Entry]:
+        """:return: all entries, those that count first, then by status"""
         active = self.active()
         first = {entry.key for entry in active}
         rest = [entry for entry in self._entries.values() if entry.key not in first]
         rest.sort(key=lambda entry: STATUSES.index(entry.status))
-        return files.dump_yaml([*active, *rest])
+        return [*active, *rest]
 
     @classmethod
     def from_yaml(cls, text: str, policy: AdmissionPolicy | None = None) -> RuleBook:
@@ -223,7 +240,7 @@ class RuleBook:
         :param policy: thresholds
         :raises ConfigurationError: a sentence that names the rule and the key
         """
-        return cls(policy, [_pinned(entry) for entry in files.load_yaml(text)])
+        return cls(policy, [owners_word(entry) for entry in files.load_yaml(text)])
 
     def _settle_contradictions(self) -> None:
         """
@@ -246,23 +263,30 @@ class RuleBook:
         known = replace(known, times_proposed=known.times_proposed + 1)
         if rule.pinned and not known.rule.pinned:
             known = replace(known, rule=known.rule.model_copy(update={"pinned": True, "confidence": rule.confidence}))
-        return _pinned(known)
+        return owners_word(known)
 
     def _forget(self) -> None:
         excess = len(self._entries) - self.policy.max_entries
         if excess <= 0:
             return
         rank = {"invalid": 0, "rejected": 1, "pruned": 2, "waiting": 3}
-        droppable = [e for e in self._entries.values() if e.status in rank and not e.rule.pinned]
+        # a rule that its owner pinned or switched off stays known, or the next proposal would undo that
+        droppable = [e for e in self._entries.values() if e.status in rank and e.rule.enabled and not e.rule.pinned]
         for entry in sorted(droppable, key=lambda item: (rank[item.status], item.first_step))[:excess]:
             del self._entries[entry.key]
 
 
-def _pinned(entry: Entry) -> Entry:
-    """A pinned rule counts from the start and keeps counting."""
-    if not entry.rule.pinned or entry.status in ("admitted", "invalid"):
-        return entry
-    return replace(entry, status="admitted", confidence=entry.rule.confidence, on_prior=False, reason="pinned by the user")
+def owners_word(entry: Entry) -> Entry:
+    """
+    :return: the entry as its owner's ``pinned`` demands: a pinned rule counts from the start; one that counted only because
+        it was pinned, and is so no longer, has to earn its place
+    """
+    if entry.rule.pinned and entry.status not in ("admitted", "invalid"):
+        confidence = entry.rule.confidence
+        return replace(entry, status="admitted", confidence=confidence, on_prior=False, reason=PINNED_REASON)
+    if not entry.rule.pinned and entry.status == "admitted" and entry.reason == PINNED_REASON:
+        return replace(entry, status="waiting", confidence=0.0, misses=0, reason="no longer pinned: waits to be judged")
+    return entry
 
 
 def _unmoved(rule: Rule) -> Fitted:
@@ -274,6 +298,8 @@ def _feedback(entry: Entry) -> str:
     evidence = entry.evidence
     measured = f", {describe_lift(evidence)}" if evidence is not None and evidence.low == evidence.low else ""
     rate = "" if evidence is None else f", fires in {percent(evidence.body_rate)}"
+    if not entry.rule.enabled:
+        return f"{entry.rule}: the user has switched it off"
     moved = moved_rule(entry.rule, entry.fitted)
     if measured and str(moved) != str(
         moved_rule(entry.rule, _unmoved(entry.rule))

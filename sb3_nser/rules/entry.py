@@ -17,6 +17,7 @@ Fitted = dict[str, typing.Any]
 """Fitted values of one rule as plain JSON: ``theta``, ``tau``, ``scale`` (lists, one item per literal, None for a literal
 without a threshold), ``head_theta``, ``head_tau``, ``head_scale`` (numbers or None) and ``confidence``."""
 
+PINNED_REASON = "pinned by the user"
 MAX_HISTORY = 50
 LEANING_ROWS = 5
 """Rows with and without the action from which on a negative lift, though no proof, outweighs the proposer's word."""
@@ -32,8 +33,10 @@ class AdmissionPolicy:
     :param patience: judgements without support in a row after which a rule that was admitted on evidence is pruned; higher
         forgets more slowly
     :param waiting_patience: inconclusive judgements in a row after which a rule that was never admitted is rejected
-    :param max_rules: rules that may be active at once, those with the highest lower bound of the lift; pinned ones come first
-    :param max_entries: rules that the book remembers; beyond it the oldest refused ones are forgotten
+    :param max_rules: rules that may be active at once, those with the highest lower bound of the lift; pinned ones come first,
+        and count even if there are more of them
+    :param max_entries: rules that the book remembers; beyond it the oldest refused ones are forgotten, but never one that is
+        pinned or switched off
     :param min_support: rows needed with and without the action before anything is concluded
     :param level: nominal coverage of the lift's interval; higher admits fewer rules, and prunes fewer
     :param resamples: bootstrap resamples per rule
@@ -173,9 +176,7 @@ def decide(entry: Entry, judgement: Judgement, policy: AdmissionPolicy, step: in
     measured = entry.rule.confidence if fitted_confidence is None else float(fitted_confidence)
     if entry.rule.pinned:  # measured and reported, but the user's word stands
         confidence = measured if evidence.verdict == "supported" else entry.rule.confidence
-        return replace(
-            entry, status="admitted", confidence=max(confidence, entry.rule.confidence), reason="pinned by the user"
-        )
+        return replace(entry, status="admitted", confidence=max(confidence, entry.rule.confidence), reason=PINNED_REASON)
     if duplicate_id is not None:
         return _refuse(entry, f"duplicate of {duplicate_id}")
     if evidence.verdict == "supported":

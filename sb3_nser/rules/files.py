@@ -31,6 +31,15 @@ _FITTED_LISTS = ("theta", "tau", "scale")
 _FITTED_NUMBERS = ("head_theta", "head_tau", "head_scale", "confidence")
 
 
+class _Loader(yaml.SafeLoader):
+    """Plain data only, and no aliases: nested, they make a small file fill the memory."""
+
+    def compose_node(self, parent: typing.Any, index: typing.Any) -> typing.Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases (*name) are not read; write the value out")
+        return super().compose_node(parent, index)
+
+
 def entry_to_dict(entry: Entry) -> dict[str, typing.Any]:
     """:return: the entry as plain JSON values."""
     return {
@@ -77,10 +86,36 @@ def load_yaml(text: str) -> list[Entry]:
     :return: its entries in file order; of two that say the same the first stays
     :raises ConfigurationError: a sentence that names the rule
     """
+    unique: dict[str, Entry] = {}
+    for item in read_items(text):
+        if isinstance(item, ConfigurationError):
+            raise item
+        unique.setdefault(item.key, item)
+    return list(unique.values())
+
+
+def read_items(text: str) -> list[Entry | ConfigurationError]:
+    """
+    A rules file item by item, so that one bad rule does not hide what is wrong with the next.
+
+    :param text: the contents of a ``rules.yaml``
+    :return: per item of its list, in file order, the entry or what is wrong with it; repeats stay
+    :raises ConfigurationError: if the file as a whole is no rules file
+    """
+    found: list[Entry | ConfigurationError] = []
+    for number, item in enumerate(_items(text), start=1):
+        try:
+            found.append(_from_yaml(item, number))
+        except ConfigurationError as error:
+            found.append(error)
+    return found
+
+
+def _items(text: str) -> list[typing.Any]:
     if len(text) > MAX_YAML:
         raise ConfigurationError(f"a rules file may have at most {MAX_YAML} characters, got {len(text)}.")
     try:
-        data = yaml.safe_load(text)
+        data = yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError, OverflowError) as error:
         raise ConfigurationError(f"the rules file is not valid YAML: {' '.join(str(error).split())}") from error
     if data is None:
@@ -92,11 +127,7 @@ def load_yaml(text: str) -> list[Entry]:
     items = data.get("rules") or []
     if not isinstance(items, list):
         raise ConfigurationError(f"'rules' must be a list, got {type(items).__name__}.")
-    unique: dict[str, Entry] = {}
-    for number, item in enumerate(items, start=1):
-        entry = _from_yaml(item, number)
-        unique.setdefault(entry.key, entry)
-    return list(unique.values())
+    return items
 
 
 def _to_yaml(entry: Entry) -> dict[str, typing.Any]:

@@ -295,3 +295,42 @@ def test_a_few_rows_that_lean_against_a_rule_outweigh_the_proposers_word() -> No
     assert book.judge_all([Judgement(key, leaning)], 2)[0].status == "waiting"
     fewer = dataclasses.replace(leaning, support=3)
     assert book.judge_all([Judgement(key, fewer)], 3)[0].status == "admitted"
+
+
+def test_pinned_rules_count_however_many_there_are() -> None:
+    policy = AdmissionPolicy(max_rules=2)
+    book = book_with(*(f"IF angle > {k} THEN right" for k in range(5)), policy=policy, pinned=True)
+    book.propose([parse_rule("IF angle > 9 THEN right")], 100)
+    book.judge(parse_rule("IF angle > 9 THEN right").key, found("supported", 50.0), None, 200)
+    assert len(book.active()) == 5 and all(entry.rule.pinned for entry in book.active())
+
+
+def test_what_its_owner_switched_off_is_remembered_and_told() -> None:
+    """Forgotten, it would count again with the next proposal."""
+    book = RuleBook(AdmissionPolicy(max_entries=5))
+    off = parse_rule(TEXT).model_copy(update={"enabled": False})
+    book.propose([off], 0)
+    assert book.feedback_lines() == [f"{TEXT}: the user has switched it off"]
+    for k in range(20):
+        book.propose([parse_rule(f"IF angle > {k} THEN left")], k)
+        book.judge(book.entries[-1].key, found("refuted", -1.0), None, k)
+    book.propose([parse_rule(TEXT)], 100)  # the model's own, not switched off
+    assert not book[off.key].rule.enabled and not book.active() and len(book) == 5
+
+
+def test_a_rule_that_is_no_longer_pinned_has_to_earn_its_place() -> None:
+    book = book_with(TEXT, pinned=True)
+    book.judge(book.entries[0].key, found("inconclusive"), None, 200)
+    assert book.active()[0].reason == "pinned by the user"
+    again = RuleBook.from_yaml(book.to_yaml().replace("pinned: true", "pinned: false"))
+    assert (again.entries[0].status, again.active(), len(again.candidates())) == ("waiting", [], 1)
+    again.judge(again.entries[0].key, found("supported"), None, 300)
+    assert len(again.active()) == 1
+
+
+def test_a_small_file_that_unfolds_without_bound_is_refused() -> None:
+    bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in itertools.pairwise("abcdefghij")
+    )
+    with pytest.raises(ConfigurationError, match=r"aliases .* are not read"):
+        RuleBook.from_yaml(bomb)

@@ -308,6 +308,35 @@ def test_rules_file_is_read_checked_and_pinned(tmp_path: Path) -> None:
         dqn().learn(1_000, callback=RuleInductionCallback(rules_file=file, max_calls=0))
 
 
+def test_a_resumed_run_takes_its_owners_flags_from_the_file_and_keeps_what_was_learnt(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text('rules:\n- rule: "IF pole_angle > 0.05 THEN push_right"\n')
+    model = dqn()
+    first = RuleInductionCallback(rules_file=file, max_calls=0, every=500)
+    model.learn(1_200, callback=first)
+    learnt = first.book.entries[0]
+    assert learnt.evidence is not None and not learnt.rule.pinned
+    file.write_text(
+        'rules:\n- rule: "IF pole_angle > 0.05 THEN push_right"\n  pinned: true\n- IF pole_angle < -0.05 THEN push_left\n'
+    )
+    second = RuleInductionCallback(rules_file=file, max_calls=0, every=5_000)
+    model.learn(100, callback=second, reset_num_timesteps=False)
+    entry, new = second.book.entries
+    assert entry.rule.pinned and entry.status == "admitted" and entry.evidence == learnt.evidence
+    assert str(new.rule) == "IF pole_angle < -0.05 THEN push_left" and new.evidence is None
+    file.write_text('rules:\n- rule: "IF pole_angle > 0.05 THEN push_right"\n  enabled: false\n')
+    third = RuleInductionCallback(rules_file=file, max_calls=0, every=5_000)
+    model.learn(100, callback=third, reset_num_timesteps=False)
+    assert not third.book.active()
+
+
+def test_a_pinned_rule_that_cannot_hold_is_refused_before_training(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("rules:\n- rule: IF pole_angle > 1 AND pole_angle < 0 THEN push_right\n  pinned: true\n")
+    with pytest.raises(ConfigurationError, match=r"mine\.yaml.*pole_angle cannot be above 1 and below 0"):
+        dqn().learn(200, callback=RuleInductionCallback(rules_file=file, max_calls=0))
+
+
 # --------------------------------------------------------------------------------------------------------- save and load
 
 
