@@ -53,7 +53,7 @@ class InductionRound:
         head = f"step {self.step} (asked at {self.requested}, {self.seconds:.0f} s)"
         if self.failure:
             return [f"{head}: no rules: {self.failure}"]
-        out = [f"{head}: the model proposed"]
+        out = [f"{head}: the model proposed" if self.verdicts else f"{head}: no rule was proposed"]
         for rule, verdict in self.verdicts.items():
             out += [f"  {rule}", f"      {verdict}"]
         return [*out, f"in force now: {len(self.active)}", *(f"  {line}" for line in self.active)]
@@ -141,7 +141,10 @@ class InductionSession:
         ready_made = conditions_for(self.vocabulary, experience, form, prompt)
         schema = reply_schema(self.vocabulary, settings.rules_per_call, conditions=ready_made)
         self.budget.asked(step)
-        self._calls.submit(InductionRequest(number, step, messages, schema, settings.rules_per_call, form))
+        learnt_from = experience.part(~self._dataset(experience).held_out) if len(experience) else experience
+        self._calls.submit(
+            InductionRequest(number, step, messages, schema, settings.rules_per_call, form, self.vocabulary, learnt_from)
+        )
 
     def _messages(self, experience: Experience, form: str, number: int) -> tuple[tuple[dict[str, str], ...], PromptSettings]:
         budget = int(getattr(self._inducer, "prompt_budget", DEFAULT_PROMPT_BUDGET))
@@ -229,14 +232,16 @@ class InductionSession:
         due = {entry.key for entry in candidates if not entry.history or entry.history[-1][0] != step}
         if not due or not len(experience):
             return False
-        seed = self._settings.seed
-        dataset = Dataset.build(
-            experience.tensors(), experience.actions, experience.returns, experience.episode_ids, seed=seed
-        )
+        dataset = self._dataset(experience)
         with _one_thread():
-            judgements = judge(candidates, self.vocabulary, dataset, self.book.policy, seed=seed)
+            judgements = judge(candidates, self.vocabulary, dataset, self.book.policy, seed=self._settings.seed)
         self.book.judge_all([item for item in judgements if item.key in due], step)
         return True
+
+    def _dataset(self, experience: Experience) -> Dataset:
+        """:return: the same split into fitting and held-out episodes for whoever learns and whoever judges"""
+        columns, ids = experience.tensors(), experience.episode_ids
+        return Dataset.build(columns, experience.actions, experience.returns, ids, seed=self._settings.seed)
 
 
 @contextmanager
