@@ -1,8 +1,8 @@
 """Rules without a language model: decision trees over the same episodes that a prompt is built from.
 
 For each head (an action, or a half of a continuous dimension) a tree is grown on the states, with the *effect of the action*
-as its target. The idea is Robinson's decomposition, as in ``logic/fit.py``: what the state explains is removed from the return,
-and from "took this action" alike,
+as its target. The idea is Robinson's decomposition, as in ``logic/fit.py``: what the state explains is removed from the
+return, and from "took this action" alike,
 
     r_i = G̃_i − ĝ(x_i),  w_i = a_i − ê(x_i);  the tree T minimises  Σ_i w_i² (r_i / w_i − T(x_i))²
 
