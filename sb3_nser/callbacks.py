@@ -317,6 +317,7 @@ class RuleInductionCallback(PriorityCallback):
         session = InductionSession(
             vocabulary, book, self.budget, self._calls(run), self.inducer, self.settings, self._warn, writer
         )
+        session.refused = list(saved.refused)
         session.rehearse()
         return session
 

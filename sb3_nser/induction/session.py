@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,8 @@ from sb3_nser.rules.evidence import describe_lift, percent
 from sb3_nser.rules.schema import parse_reply, reply_schema
 from sb3_nser.vocabulary import Vocabulary
 
+MAX_REFUSED = 4
+"""Sentences on unusable rules that the next prompt repeats, the newest ones."""
 DEFAULT_PROMPT_BUDGET = 9_000
 """Characters of a prompt for an inducer that names no limit of its own."""
 
@@ -84,6 +86,7 @@ class InductionSession:
     ) -> None:
         self.vocabulary, self.book, self.budget = vocabulary, book, budget
         self.seconds_waited = 0.0
+        self.refused: list[str] = []  # what was wrong with rules that could not be used, for the next prompt
         self._calls, self._inducer, self._settings = calls, inducer, settings
         self._warn, self._writer = warn, writer
 
@@ -93,9 +96,9 @@ class InductionSession:
         return self._calls.busy
 
     def state(self) -> dict[str, Any]:
-        """:return: rule book, budget and name in the record as plain JSON, to be saved with the replay buffer"""
+        """:return: rule book, budget, refusals and name in the record as plain JSON, to be saved with the replay buffer"""
         run = self._writer.run if self._writer is not None else None
-        return {"book": self.book.to_dict(), "budget": self.budget.state(), "run": run}
+        return {"book": self.book.to_dict(), "budget": self.budget.state(), "run": run, "refused": list(self.refused)}
 
     def rehearse(self) -> None:
         """
@@ -149,7 +152,7 @@ class InductionSession:
     def _messages(self, experience: Experience, form: str, number: int) -> tuple[tuple[dict[str, str], ...], PromptSettings]:
         budget = int(getattr(self._inducer, "prompt_budget", DEFAULT_PROMPT_BUDGET))
         prompt = PromptSettings(budget, self._settings.rules_per_call, self._settings.hints, number)
-        feedback = self.book.feedback_lines(limit=12)
+        feedback = [*self.book.feedback_lines(limit=12), *self.refused]
         return build_messages(self.vocabulary, experience, feedback, form, prompt), prompt
 
     def pick_up(self, source: EpisodeSource, step: int, gamma: float, wait: bool) -> InductionRound | None:
@@ -217,7 +220,14 @@ class InductionSession:
         verdicts = {str(rule): _verdict(self.book[rule.key]) for rule in rules}
         if parsed is not None:
             verdicts |= {sentence: "refused" for sentence in parsed.refused}
+            self._remember(parsed.refused)
         return verdicts, None
+
+    def _remember(self, sentences: Sequence[str]) -> None:
+        """Keep what the model should hear of rules it wrote in vain: which name nobody knows, and the closest one."""
+        heard = [f"refused: {sentence.partition(': ')[2] or sentence}" for sentence in sentences]
+        older = [line for line in self.refused if line not in heard]
+        self.refused = [*older, *dict.fromkeys(heard)][-MAX_REFUSED:]
 
     def _failed(self, failure: InductionFailure) -> InductionFailure:
         self.budget.failed(failure.seconds)
