@@ -75,8 +75,8 @@ class ChatInducer(ABC):
         self.model = model.strip()
         self.host = host
         try:
-            if not http_url(host).host:
-                raise ValueError("no host")
+            if not http_url(host).host or any(character.isspace() for character in host):
+                raise ValueError(host)
             self._try_host()
         except ConfigurationError:
             raise

@@ -29,7 +29,9 @@ def choose_inducer(
     """
     if inducer is not None and not isinstance(inducer, str):
         return inducer
-    name = inducer or INDUCERS[0]
+    if inducer is None and llm in INDUCERS:
+        raise ConfigurationError(f"llm={llm!r} would be the name of a model; write inducer={llm!r}.")
+    name = INDUCERS[0] if inducer is None else inducer
     if name == "ollama":
         return OllamaInducer(llm, host, seed=seed, keep_alive=keep_alive, **call)
     if name == "openai":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import os
@@ -13,9 +12,9 @@ from typing import Any
 import httpx
 from pydantic import SecretStr
 
-from sb3_nser.arguments import closest
+from sb3_nser.arguments import closest, require_extra
 from sb3_nser.errors import ConfigurationError, LLMUnavailableError, printable
-from sb3_nser.induction.base import InductionFailure, InductionRequest
+from sb3_nser.induction.base import InductionFailure, InductionReply, InductionRequest
 from sb3_nser.induction.chat import CHECK_SECONDS, Answer, ChatInducer
 from sb3_nser.induction.transport import Overrun, bounded_call, http_url
 from sb3_nser.rules.schema import MAX_REPLY_CHARACTERS, conforms
@@ -45,7 +44,7 @@ class OpenAIInducer(ChatInducer):
     :param num_predict: most tokens of one reply, at least 64; doubled once after a reply was cut
     :param temperature: randomness of the reply, 0 to 2
     :param seed: base seed; call number k uses ``seed + k``
-    :raises ConfigurationError: if an argument is out of range, or the package ``openai`` is not installed
+    :raises ConfigurationError: if an argument is out of range
     """
 
     api = "an OpenAI-compatible server"
@@ -63,10 +62,6 @@ class OpenAIInducer(ChatInducer):
         temperature: float = 0.3,
         seed: int = 0,
     ) -> None:
-        if importlib.util.find_spec("openai") is None:
-            raise ConfigurationError(
-                "the OpenAI inducer needs the package openai: install it with pip install 'sb3-nser[openai]'."
-            )
         if api_key is not None and not isinstance(api_key, str):
             raise ConfigurationError("api_key must be a string; leave it out to use OPENAI_API_KEY.")
         self._api_key: SecretStr | None = SecretStr(api_key) if api_key else None
@@ -96,7 +91,9 @@ class OpenAIInducer(ChatInducer):
 
         :return: a sentence if the server lists no models or did not answer in time; None if all is well
         :raises LLMUnavailableError: if nothing listens there, the key is refused, or the model is missing
+        :raises ConfigurationError: if ``openai`` is not installed; a run that is replayed from a record does without
         """
+        self._require()
         import openai
 
         try:
@@ -129,6 +126,20 @@ class OpenAIInducer(ChatInducer):
                 f"the server at {self.host} has no model {self.model!r} (it has: {known}).{closest(self.model, models)}"
             )
         return None
+
+    def propose(self, request: InductionRequest) -> InductionReply:
+        """
+        Ask once; see ``RuleInducer``. What the server refuses is asked for differently, within the same deadline.
+
+        :raises InductionFailure: for whatever goes wrong, with a cause in words
+        :raises ConfigurationError: if the package ``openai`` is not installed
+        """
+        self._require()
+        return super().propose(request)
+
+    @staticmethod
+    def _require() -> None:
+        require_extra("openai", "openai", "openai", "the OpenAI inducer")
 
     def _try_host(self) -> None:
         url = http_url(self.host)

@@ -55,6 +55,8 @@ def check_types(
         raise ConfigurationError(f"on_round={on_round!r} must be a function that takes an InductionRound.")
     if policy is not None and not isinstance(policy, AdmissionPolicy):
         raise ConfigurationError(f"policy={policy!r} must be an AdmissionPolicy (from sb3_nser.rules).")
+    if isinstance(inducer, type):
+        raise ConfigurationError(f"inducer={inducer.__name__} is a class; make an object of it: {inducer.__name__}(...).")
     if inducer is not None and not isinstance(inducer, RuleInducer | str):
         raise ConfigurationError(
             f"inducer={inducer!r} must be a name such as 'tree', or needs describe(), check(), propose() and a deadline."

@@ -12,7 +12,6 @@ path from the root is a conjunction, hence a rule. The form is this package's ow
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import time
 from collections.abc import Sequence
@@ -22,8 +21,7 @@ from typing import Any
 import numpy as np
 import torch as th
 
-from sb3_nser.arguments import as_int
-from sb3_nser.errors import ConfigurationError
+from sb3_nser.arguments import as_int, require_extra
 from sb3_nser.induction.base import InductionFailure, InductionReply, InductionRequest
 from sb3_nser.induction.episodes import Experience, action_masks
 from sb3_nser.logic.baseline import Baseline
@@ -71,17 +69,13 @@ class TreeInducer:
     :param min_rows: fewest transitions under a body, at least 2; of those with the action, and of those without, half as many.
         More makes rules coarser and safer
     :param seed: base seed; call number k uses ``seed + k``
-    :raises ConfigurationError: if an argument is out of range, or scikit-learn is not installed
+    :raises ConfigurationError: if an argument is out of range
     """
 
     deadline = 60.0
     prompt_budget = 1_000_000  # no prompt is read, so none has to be short
 
     def __init__(self, max_literals: int = 3, min_rows: int = 40, seed: int = 0) -> None:
-        if importlib.util.find_spec("sklearn") is None:
-            raise ConfigurationError(
-                "the tree inducer needs the package scikit-learn: install it with pip install 'sb3-nser[tree]'."
-            )
         self.max_literals = as_int("max_literals", max_literals, 1, MAX_LITERALS)
         self.min_rows = as_int("min_rows", min_rows, 2)
         self.seed = as_int("seed", seed, 0)
@@ -91,7 +85,11 @@ class TreeInducer:
         return "decision trees (no language model)"
 
     def check(self) -> str | None:
-        """:return: None; nothing outside this process is needed"""
+        """
+        :return: None; nothing outside this process is needed
+        :raises ConfigurationError: if scikit-learn is not installed; a run that is replayed from a record does without
+        """
+        require_extra("sklearn", "scikit-learn", "tree", "the tree inducer")
         return None
 
     def propose(self, request: InductionRequest) -> InductionReply:
@@ -100,7 +98,9 @@ class TreeInducer:
 
         :return: at most ``request.max_rules`` rules, ready-made; none before any reward is seen
         :raises InductionFailure: if the request carries no vocabulary or experience
+        :raises ConfigurationError: if scikit-learn is not installed
         """
+        self.check()
         import sklearn
 
         started = time.monotonic()

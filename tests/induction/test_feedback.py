@@ -122,11 +122,11 @@ def test_with_a_real_model_a_refused_rule_is_no_candidate_again_in_three_rounds(
     rule again, and on DoorKey the 0.5B model does. What is shown: it is told of the refusal in each of the three prompts;
     whatever it repeats is neither judged nor in force again; and the next prompt says how often it was proposed.
     """
-    env: Any = gym.make(env_id)
     if "MiniGrid" in env_id:
-        from minigrid.wrappers import ImgObsWrapper
-
-        env = FlattenObservation(ImgObsWrapper(env))
+        wrappers = pytest.importorskip("minigrid.wrappers")  # registers the environments, too
+        env: Any = FlattenObservation(wrappers.ImgObsWrapper(gym.make(env_id)))
+    else:
+        env = gym.make(env_id)
     refuting, record = Refuting(), tmp_path / "induction.jsonl"
     callback = RuleInductionCallback(
         "qwen2.5-coder:0.5b",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -110,11 +112,25 @@ def test_wrong_settings_of_the_tree_are_refused(settings: dict[str, object]) -> 
         TreeInducer(**settings)  # type: ignore[arg-type]
 
 
-def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "module"), [("tree", "sklearn"), ("openai", "openai")])
+def test_a_missing_package_is_named_before_training_with_its_extra(
+    name: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "sklearn" else find(name, *rest))
-    with pytest.raises(ConfigurationError, match=r"sb3-nser\[tree\]"):
-        RuleInductionCallback(inducer="tree")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == module else find(name, *rest))
+    model = dqn()
+    for require_llm in (True, False):
+        with pytest.raises(ConfigurationError, match=rf"sb3-nser\[{name}\]"):
+            model.learn(500, callback=RuleInductionCallback(inducer=name, require_llm=require_llm))
+    assert model.num_timesteps == 0
+
+
+def test_importing_needs_neither_package() -> None:
+    code = (
+        "import sys; sys.modules['sklearn'] = sys.modules['openai'] = None; import sb3_nser; sb3_nser.RuleInductionCallback; "
+    )
+    code += "sb3_nser.TreeInducer(); sb3_nser.OpenAIInducer('m')"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
 
 
 # ---------------------------------------------------------------- random rules
@@ -177,7 +193,9 @@ def test_a_request_made_by_hand_is_refused_in_words(inducer: RuleInducer) -> Non
 
 
 @pytest.mark.parametrize("name", ["tree", "random"])
-def test_an_inducer_is_chosen_by_name_and_a_record_gives_the_same_run(name: str, tmp_path: Path) -> None:
+def test_an_inducer_is_chosen_by_name_and_a_record_gives_the_same_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = tmp_path / "induction.jsonl"
     settings = {"every": 800, "blocking": True}
     live = RuleInductionCallback(inducer=name, record=record, **settings)
@@ -185,6 +203,8 @@ def test_an_inducer_is_chosen_by_name_and_a_record_gives_the_same_run(name: str,
     assert live.budget.calls == 3 and live.budget.failures == 0 and len(live.book) > 2
     assert {entry.rule.source for entry in live.book.entries} == {name}
     replayed = RuleInductionCallback(inducer=name, replay_record=record, **settings)
+    find = importlib.util.find_spec  # a record replays on a machine without the package
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "sklearn" else find(name, *rest))
     second = dqn().learn(2_500, callback=replayed)
     assert replayed.book == live.book and np.array_equal(fingerprint(first), fingerprint(second))
     entries = read_record(record)
@@ -216,6 +236,12 @@ def test_the_judging_episodes_are_not_shown() -> None:
 def test_an_unknown_name_has_a_suggestion() -> None:
     with pytest.raises(ConfigurationError, match=r"inducer='three' must be one of ollama, openai, tree, random.*'tree'"):
         RuleInductionCallback(inducer="three")
+    with pytest.raises(ConfigurationError, match=r"write inducer='tree'"):
+        RuleInductionCallback(llm="tree")
+    with pytest.raises(ConfigurationError, match=r"inducer='' must be one of"):
+        RuleInductionCallback(inducer="")
+    with pytest.raises(ConfigurationError, match=r"make an object of it: TreeInducer\("):
+        RuleInductionCallback(inducer=TreeInducer)  # type: ignore[arg-type]
 
 
 def test_conforms_knows_what_the_schemas_say() -> None:

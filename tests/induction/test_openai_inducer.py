@@ -232,6 +232,7 @@ def test_check_names_what_is_wrong() -> None:
     [
         ({"host": "ftp://x"}, "host"),
         ({"host": "http://"}, "host"),
+        ({"host": "http://a b/v1"}, "host"),
         ({"host": f"https://me:{KEY}@x/v1"}, "OPENAI_API_KEY"),
         ({"host": f"https://x/v1?key={KEY}"}, "OPENAI_API_KEY"),
         ({"model": ""}, "llm"),
