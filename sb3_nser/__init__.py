@@ -13,6 +13,7 @@ from sb3_nser.errors import NSERError, NSERWarning
 
 if TYPE_CHECKING:
     from sb3_nser.callbacks import PriorityCallback, RuleInductionCallback
+    from sb3_nser.induction import OllamaInducer, OpenAIInducer, RandomInducer, TreeInducer
     from sb3_nser.induction.session import InductionRound
     from sb3_nser.replay import NSERHerReplayBuffer, NSERReplayBuffer
 
@@ -24,8 +25,12 @@ __all__ = [
     "NSERHerReplayBuffer",
     "NSERReplayBuffer",
     "NSERWarning",
+    "OllamaInducer",
+    "OpenAIInducer",
     "PriorityCallback",
+    "RandomInducer",
     "RuleInductionCallback",
+    "TreeInducer",
     "__version__",
 ]
 
@@ -34,8 +39,12 @@ _HOMES = {
     "InductionRound": "sb3_nser.induction.session",
     "NSERHerReplayBuffer": "sb3_nser.replay",
     "NSERReplayBuffer": "sb3_nser.replay",
+    "OllamaInducer": "sb3_nser.induction",
+    "OpenAIInducer": "sb3_nser.induction",
     "PriorityCallback": "sb3_nser.callbacks",
+    "RandomInducer": "sb3_nser.induction",
     "RuleInductionCallback": "sb3_nser.callbacks",
+    "TreeInducer": "sb3_nser.induction",
 }
 
 

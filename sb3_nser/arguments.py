@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -61,6 +62,20 @@ def closest(word: str, known: Iterable[str]) -> str:
     """:return: ``" Did you mean 'x'?"`` for the known word most like it, else an empty string."""
     match = difflib.get_close_matches(str(word), list(known), n=1)
     return f" Did you mean {match[0]!r}?" if match else ""
+
+
+def require_extra(module: str, package: str, extra: str, what: str) -> None:
+    """
+    Check that an optional package is installed, without importing it.
+
+    :param module: name it is imported by
+    :param package: name it is installed by
+    :param extra: our extra that brings it
+    :param what: who needs it, to begin the message with
+    :raises ConfigurationError: if it is not installed
+    """
+    if importlib.util.find_spec(module) is None:
+        raise ConfigurationError(f"{what} needs the package {package}: install it with pip install 'sb3-nser[{extra}]'.")
 
 
 def _shown(value: object) -> str:

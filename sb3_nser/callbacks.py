@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
-from sb3_nser.arguments import as_bool, as_int, as_number, closest
+from sb3_nser.arguments import as_bool, as_int, closest
 from sb3_nser.errors import ConfigurationError, LLMUnavailableError, warn_user
-from sb3_nser.induction import BackgroundCalls, OllamaInducer, RecordedCalls, RecordWriter, RuleInducer
+from sb3_nser.induction import BackgroundCalls, RecordedCalls, RecordWriter, RuleInducer
 from sb3_nser.induction.budget import CallBudget, WarnOnce
+from sb3_nser.induction.choice import choose_inducer
 from sb3_nser.induction.formalize import check_hint
 from sb3_nser.induction.persistence import load_rules, restore, save_rules
 from sb3_nser.induction.prompts import FORMS
@@ -94,7 +95,8 @@ class PriorityCallback(BaseCallback):
 
 
 class RuleInductionCallback(PriorityCallback):
-    """Asks a language model for rules, lets the data judge them, and lets the admitted ones reweight replay.
+    """Asks a language model (or another inducer) for rules, lets the data judge them, and lets the admitted ones reweight
+    replay.
 
     Every ``every`` environment steps the rules are judged on the newest episodes, and those episodes are turned into a prompt;
     the model answers in a background thread while training goes on; the answer is applied between gradient steps. Trouble
@@ -133,7 +135,9 @@ class RuleInductionCallback(PriorityCallback):
     :param run: name of this run in a record; default the environment id
     :param require_llm: True raises at training start if no server answers or it lacks the model; False warns and trains on
     :param strict: True raises ``InductionError`` when a call fails (for debugging)
-    :param inducer: anything that implements ``RuleInducer``, instead of ``llm``
+    :param inducer: who proposes rules: ``"ollama"`` (the default), ``"openai"`` (any OpenAI-compatible server at ``host``),
+        ``"tree"`` (decision trees, no model), ``"random"`` (a control), or anything that implements ``RuleInducer``. ``llm``,
+        ``host`` and the settings of a call count for the first two only
     :param policy: thresholds of admission and pruning
     :param on_round: called with an ``InductionRound`` after each answer
     :param verbose: 1 prints the rules in force after each answer
@@ -171,7 +175,7 @@ class RuleInductionCallback(PriorityCallback):
         run: str | None = None,
         require_llm: bool = True,
         strict: bool = False,
-        inducer: RuleInducer | None = None,
+        inducer: RuleInducer | str | None = None,
         policy: AdmissionPolicy | None = None,
         on_round: Callable[[InductionRound], None] | None = None,
         verbose: int = 0,
@@ -210,10 +214,11 @@ class RuleInductionCallback(PriorityCallback):
         if save_rules is not None and os.path.isdir(save_rules):
             raise ConfigurationError(f"save_rules={os.fspath(save_rules)!r} is a folder; name a file in it.")
         self.policy = policy or AdmissionPolicy(max_rules=as_int("max_rules", max_rules, 1))
-        self.inducer: RuleInducer = inducer or OllamaInducer(
+        self.inducer = choose_inducer(
+            inducer,
             llm,
             host,
-            deadline=as_number("deadline", deadline, 0.0, open_low=True),
+            deadline=deadline,
             num_ctx=num_ctx,
             num_predict=num_predict,
             temperature=temperature,
@@ -325,6 +330,7 @@ class RuleInductionCallback(PriorityCallback):
         session = InductionSession(
             vocabulary, book, self.budget, self._calls(run), self.inducer, self.settings, self._warn, writer
         )
+        session.refused = list(saved.refused)
         session.rehearse()
         return session
 

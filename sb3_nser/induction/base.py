@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from sb3_nser.errors import printable
+from sb3_nser.induction.episodes import Experience
 from sb3_nser.rules import Rule
+from sb3_nser.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,9 @@ class InductionRequest:
     :param schema: the flat JSON schema that the reply is held to
     :param max_rules: most rules in the reply
     :param form: name of the prompt form, for the record
+    :param vocabulary: the names rules may use, for inducers that read no prompt; None in a request made by hand
+    :param experience: the episodes that rules may be learnt from, for inducers that read no prompt: those that will judge the
+        rules are left out
     """
 
     number: int
@@ -27,6 +32,8 @@ class InductionRequest:
     schema: dict[str, Any]
     max_rules: int
     form: str
+    vocabulary: Vocabulary | None = field(default=None, compare=False, repr=False)
+    experience: Experience | None = field(default=None, compare=False, repr=False)
 
     @property
     def characters(self) -> int:

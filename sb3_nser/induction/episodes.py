@@ -65,6 +65,14 @@ class Experience:
     def __len__(self) -> int:
         return len(self.returns)
 
+    def part(self, rows: np.ndarray) -> Experience:
+        """
+        :param rows: boolean mask of shape (N,)
+        :return: those rows alone
+        """
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        return Experience(columns, self.actions[rows], self.rewards[rows], self.returns[rows], self.episode_ids[rows])
+
     def tensors(self) -> dict[str, th.Tensor]:
         """:return: the columns as tensors that share their memory"""
         return {name: th.from_numpy(column) for name, column in self.columns.items()}

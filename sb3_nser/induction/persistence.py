@@ -23,6 +23,7 @@ class SavedState:
     book: RuleBook
     budget: dict[str, Any]
     run: str | None
+    refused: tuple[str, ...] = ()
 
 
 def restore(state: dict[str, Any] | None, policy: AdmissionPolicy) -> SavedState:
@@ -40,13 +41,14 @@ def restore(state: dict[str, Any] | None, policy: AdmissionPolicy) -> SavedState
         if not all(math.isfinite(value) for value in budget.values()):
             raise ValueError("a counter is not finite")
         run = state.get("run")
+        refused = tuple(printable(line) for line in state.get("refused", ()))[:16]
     except Exception as error:
         raise ConfigurationError(
             f"the rules saved with the replay buffer cannot be read ({printable(error, 120)}); set buffer.rule_state = None "
             "to begin without them."
         ) from error
     book.policy = policy
-    return SavedState(book, budget, run if isinstance(run, str) else None)
+    return SavedState(book, budget, run if isinstance(run, str) else None, refused)
 
 
 def load_rules(

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sb3_nser.errors import RecordError, warn_user
 from sb3_nser.induction.base import InductionFailure, InductionReply, InductionRequest, Outcome
+from sb3_nser.rules import Rule
 
 FORMAT = 1
 MAX_RECORD_BYTES = 256 * 1024 * 1024
@@ -24,6 +25,7 @@ class RecordEntry(BaseModel):
     :ivar request_step: environment step at which the question was asked
     :ivar applied_step: step at which the answer was applied; None if training ended first
     :ivar prompt_sha256: of the messages and schema, to tell whether a replay asks the same question
+    :ivar rules: the rules of an inducer that hands them over ready-made; None where ``reply`` has to be read
     :ivar verdicts: what became of each proposed rule, key -> words; for readers, not used in a replay
     """
 
@@ -37,6 +39,7 @@ class RecordEntry(BaseModel):
     prompt_sha256: str
     messages: list[dict[str, str]] = Field(default_factory=list)
     reply: str | None = None
+    rules: list[Rule] | None = Field(default=None, max_length=1_000)
     model: str = ""
     digest: str = ""
     seconds: float = 0.0
@@ -103,6 +106,7 @@ class RecordWriter:
             entry = entry.model_copy(
                 update={
                     "reply": reply.text,
+                    "rules": None if reply.rules is None else list(reply.rules),
                     "model": reply.model,
                     "digest": reply.digest,
                     "seconds": round(reply.seconds, 3),
@@ -242,6 +246,7 @@ class RecordedCalls:
                 entry.prompt_tokens,
                 entry.reply_tokens,
                 tuple(entry.notes),
+                None if entry.rules is None else tuple(entry.rules),
             ),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +26,8 @@ from sb3_nser.rules.evidence import describe_lift, percent
 from sb3_nser.rules.schema import parse_reply, reply_schema
 from sb3_nser.vocabulary import Vocabulary
 
+MAX_REFUSED = 4
+"""Sentences on unusable rules that the next prompt repeats, the newest ones."""
 DEFAULT_PROMPT_BUDGET = 9_000
 """Characters of a prompt for an inducer that names no limit of its own."""
 
@@ -54,7 +56,7 @@ class InductionRound:
         head = f"step {self.step} (asked at {self.requested}, {self.seconds:.0f} s)"
         if self.failure:
             return [f"{head}: no rules: {self.failure}"]
-        out = [f"{head}: the model proposed"]
+        out = [f"{head}: the model proposed" if self.verdicts else f"{head}: no rule was proposed"]
         for rule, verdict in self.verdicts.items():
             out += [f"  {rule}", f"      {verdict}"]
         return [*out, f"in force now: {len(self.active)}", *(f"  {line}" for line in self.active)]
@@ -85,6 +87,7 @@ class InductionSession:
     ) -> None:
         self.vocabulary, self.book, self.budget = vocabulary, book, budget
         self.seconds_waited = 0.0
+        self.refused: list[str] = []  # what was wrong with rules that could not be used, for the next prompt
         self._calls, self._inducer, self._settings = calls, inducer, settings
         self._warn, self._writer = warn, writer
 
@@ -94,9 +97,9 @@ class InductionSession:
         return self._calls.busy
 
     def state(self) -> dict[str, Any]:
-        """:return: rule book, budget and name in the record as plain JSON, to be saved with the replay buffer"""
+        """:return: rule book, budget, refusals and name in the record as plain JSON, to be saved with the replay buffer"""
         run = self._writer.run if self._writer is not None else None
-        return {"book": self.book.to_dict(), "budget": self.budget.state(), "run": run}
+        return {"book": self.book.to_dict(), "budget": self.budget.state(), "run": run, "refused": list(self.refused)}
 
     def rehearse(self) -> None:
         """
@@ -148,7 +151,10 @@ class InductionSession:
         ready_made = conditions_for(self.vocabulary, experience, form, prompt)
         schema = reply_schema(self.vocabulary, settings.rules_per_call, conditions=ready_made)
         self.budget.asked(step)
-        self._calls.submit(InductionRequest(number, step, messages, schema, settings.rules_per_call, form))
+        learnt_from = experience.part(~self._dataset(experience).held_out) if len(experience) else experience
+        self._calls.submit(
+            InductionRequest(number, step, messages, schema, settings.rules_per_call, form, self.vocabulary, learnt_from)
+        )
 
     def _hint_request(self, number: int, step: int, experience: Experience) -> InductionRequest:
         """The first calls of a run translate the user's hints, one each."""
@@ -161,7 +167,7 @@ class InductionSession:
 
     def _messages(self, experience: Experience, form: str, number: int) -> tuple[tuple[dict[str, str], ...], PromptSettings]:
         prompt = PromptSettings(self._prompt_budget, self._settings.rules_per_call, self._settings.hints, number)
-        feedback = self.book.feedback_lines(limit=12)
+        feedback = [*self.book.feedback_lines(limit=12), *self.refused]
         return build_messages(self.vocabulary, experience, feedback, form, prompt), prompt
 
     def pick_up(self, source: EpisodeSource, step: int, gamma: float, wait: bool) -> InductionRound | None:
@@ -234,7 +240,14 @@ class InductionSession:
         verdicts = {str(rule): _verdict(self.book[rule.key]) for rule in rules}
         if parsed is not None:
             verdicts |= {sentence: "refused" for sentence in parsed.refused}
+            self._remember(parsed.refused)
         return verdicts, None
+
+    def _remember(self, sentences: Sequence[str]) -> None:
+        """Keep what the model should hear of rules it wrote in vain: which name nobody knows, and the closest one."""
+        heard = [f"refused: {sentence.partition(': ')[2] or sentence}" for sentence in sentences]
+        older = [line for line in self.refused if line not in heard]
+        self.refused = [*older, *dict.fromkeys(heard)][-MAX_REFUSED:]
 
     def _failed(self, failure: InductionFailure) -> InductionFailure:
         self.budget.failed(failure.seconds)
@@ -249,14 +262,16 @@ class InductionSession:
         due = {entry.key for entry in candidates if not entry.history or entry.history[-1][0] != step}
         if not due or not len(experience):
             return False
-        seed = self._settings.seed
-        dataset = Dataset.build(
-            experience.tensors(), experience.actions, experience.returns, experience.episode_ids, seed=seed
-        )
+        dataset = self._dataset(experience)
         with _one_thread():
-            judgements = judge(candidates, self.vocabulary, dataset, self.book.policy, seed=seed)
+            judgements = judge(candidates, self.vocabulary, dataset, self.book.policy, seed=self._settings.seed)
         self.book.judge_all([item for item in judgements if item.key in due], step)
         return True
+
+    def _dataset(self, experience: Experience) -> Dataset:
+        """:return: the same split into fitting and held-out episodes for whoever learns and whoever judges"""
+        columns, ids = experience.tensors(), experience.episode_ids
+        return Dataset.build(columns, experience.actions, experience.returns, ids, seed=self._settings.seed)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def check_types(
     :param paths: argument name -> value that has to be a path or None
     :param texts: argument name -> value that has to be a string or None
     :param on_round: a function or None
-    :param inducer: a ``RuleInducer`` or None
+    :param inducer: a ``RuleInducer``, the name of one, or None
     :param policy: an ``AdmissionPolicy`` or None
     :raises ConfigurationError: naming the first that is something else
     """
@@ -55,5 +55,9 @@ def check_types(
         raise ConfigurationError(f"on_round={on_round!r} must be a function that takes an InductionRound.")
     if policy is not None and not isinstance(policy, AdmissionPolicy):
         raise ConfigurationError(f"policy={policy!r} must be an AdmissionPolicy (from sb3_nser.rules).")
-    if inducer is not None and not isinstance(inducer, RuleInducer):
-        raise ConfigurationError(f"inducer={inducer!r} needs describe(), check(), propose() and a deadline; see RuleInducer.")
+    if isinstance(inducer, type):
+        raise ConfigurationError(f"inducer={inducer.__name__} is a class; make an object of it: {inducer.__name__}(...).")
+    if inducer is not None and not isinstance(inducer, RuleInducer | str):
+        raise ConfigurationError(
+            f"inducer={inducer!r} must be a name such as 'tree', or needs describe(), check(), propose() and a deadline."
+        )

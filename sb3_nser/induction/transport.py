@@ -1,4 +1,4 @@
-"""The official client, with bounds that it does not have: one deadline for a whole call, one limit for a whole answer."""
+"""Official clients, with bounds that they do not have: one deadline for a whole call, one limit for a whole answer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import httpx
 import ollama
@@ -64,34 +65,51 @@ class _BoundedTransport(httpx.HTTPTransport):
         return response
 
 
-@contextmanager
-def bounded_client(host: str, seconds: float, until: float | None = None) -> Iterator[ollama.Client]:
+def http_url(host: str) -> httpx.URL:
     """
-    The official client with a deadline on the whole of each call, and a limit on the size of an answer. At the deadline the
-    connection is closed under it, so that not even a header that trickles in byte by byte outlives it.
+    :param host: address with or without a scheme
+    :return: the address with one
+    """
+    return httpx.URL(host if "://" in host else f"http://{host}")
+
+
+@contextmanager
+def bounded_call(host: str, seconds: float, until: float | None = None) -> Iterator[dict[str, Any]]:
+    """
+    Arguments for an ``httpx.Client`` with a deadline on the whole of each call, and a limit on the size of an answer. At the
+    deadline the connection is closed under it, so that not even a header that trickles in byte by byte outlives it.
 
     :param host: address of the server; a proxy from the environment is used, except for addresses on this machine
     :param seconds: time-out of each gap between bytes, and of the call if ``until`` is None
     :param until: end of the call, on the clock of ``time.monotonic``
+    :raises Overrun: in place of whatever a connection raises that was closed at the deadline
     """
     limits = _Limits(time.monotonic() + seconds if until is None else until)
-    url = httpx.URL(host if "://" in host else f"http://{host}")
+    url = http_url(host)
     local = url.host in ("localhost", "127.0.0.1", "::1", "0.0.0.0")
     proxy = None if local or urllib.request.proxy_bypass(url.host) else urllib.request.getproxies().get(url.scheme)
-    timeout = httpx.Timeout(seconds, connect=min(seconds, 10.0))
-    # trust_env off: a proxy taken from the environment by the client itself would go past the bounded transport
-    headers = {"Accept-Encoding": "identity"}
     transport = _BoundedTransport(limits, proxy)
-    client = ollama.Client(host=host, timeout=timeout, transport=transport, trust_env=False, headers=headers)
     watchdog = threading.Timer(max(0.0, limits.until - time.monotonic()) + 0.2, transport.close)
     watchdog.daemon = True
     watchdog.start()
     try:
-        with client:
-            yield client
+        # trust_env off: a proxy taken from the environment by the client itself would go past the bounded transport
+        yield {
+            "timeout": httpx.Timeout(seconds, connect=min(seconds, 10.0)),
+            "transport": transport,
+            "trust_env": False,
+            "headers": {"Accept-Encoding": "identity"},
+        }
     except Exception as error:
         if not isinstance(error, Overrun) and time.monotonic() > limits.until:
             raise Overrun("deadline") from error  # whatever a closed connection happens to raise
         raise
     finally:
         watchdog.cancel()
+
+
+@contextmanager
+def bounded_client(host: str, seconds: float, until: float | None = None) -> Iterator[ollama.Client]:
+    """:return: Ollama's official client, bounded as ``bounded_call`` says"""
+    with bounded_call(host, seconds, until) as arguments, ollama.Client(host=host, **arguments) as client:
+        yield client

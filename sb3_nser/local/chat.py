@@ -20,6 +20,8 @@ class Client(Protocol):
 
     def send_line(self, body: dict[str, Any]) -> None: ...
 
+    def send_event(self, body: dict[str, Any] | None) -> None: ...
+
     def end_lines(self) -> None: ...
 
 
@@ -53,12 +55,18 @@ class ChatCall:
                 self.engine.unload()
                 answer = self._body(Piece(), done=True, done_reason="unload")
             else:
-                self.engine.load(self.request.options.num_ctx)
+                self.engine.load(self._num_ctx())
                 try:
                     answer = self._generate() if self.request.messages else self._body(Piece(), done=True, done_reason="load")
                 finally:
                     self.engine.keep(self.request.keep_alive)
         # the turn is over before the last bytes are sent, so that a slow reader keeps nobody waiting
+        self._finish(answer)
+
+    def _num_ctx(self) -> int:
+        return self.request.options.num_ctx
+
+    def _finish(self, answer: dict[str, Any]) -> None:
         if self.request.messages and self.request.stream:
             self.client.send_line(answer)
             self.client.end_lines()
@@ -70,15 +78,21 @@ class ChatCall:
         outcome = self.engine.generate(self.request, self._take)
         if outcome is None:
             raise Abandoned
+        return self._answer(outcome, loaded - self.started)
+
+    def _answer(self, outcome: Outcome, load_ns: int) -> dict[str, Any]:
         text = Piece() if self.request.stream else self._joined()
-        return self._body(text, done=True, **self._metrics(outcome, loaded - self.started))
+        return self._body(text, done=True, **self._metrics(outcome, load_ns))
+
+    def _send_piece(self, piece: Piece) -> None:
+        self.client.send_line(self._body(piece, done=False))
 
     def _take(self, piece: Piece) -> bool:
         if self.client.gone():
             return True
         if piece.content or piece.thinking:
             if self.request.stream:
-                self.client.send_line(self._body(piece, done=False))
+                self._send_piece(piece)
             else:
                 self.pieces.append(piece)
         return False

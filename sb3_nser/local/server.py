@@ -1,6 +1,7 @@
 """The HTTP side of the embedded model server: Ollama's routes over engines, with nothing but the standard library.
 
-Served are ``/api/chat``, ``/api/tags``, ``/api/show``, ``/api/ps``, ``/api/version`` and ``/``. Where it differs from Ollama:
+Served are ``/api/chat``, ``/api/tags``, ``/api/show``, ``/api/ps``, ``/api/version`` and ``/``, and for clients of OpenAI's
+API ``/v1/chat/completions`` and ``/v1/models``, whose key is not looked at. Where it differs from Ollama:
 
 - ``/api/generate``, ``/api/embed``, ``/api/pull`` and the other routes that change models answer 501, as do ``tools`` and
   ``logprobs`` in a chat; images answer 400.
@@ -22,11 +23,12 @@ import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.local.api import ApiError, parse_chat, parse_json, parse_model
 from sb3_nser.local.chat import ChatCall
+from sb3_nser.local.completions import CompletionCall, error_body, model_body, models_body, parse_completion
 from sb3_nser.local.engine import Engine
 from sb3_nser.local.responses import API_VERSION, ps_body, show_body, tags_body
 from sb3_nser.local.turnstile import Abandoned, QueueFull
@@ -181,13 +183,18 @@ class Handler(BaseHTTPRequestHandler):
         except Exception as error:  # a fault of this server must not leave the client without an answer
             self._refuse(ApiError(500, f"internal error: {type(error).__name__}: {error}"))
 
+    @property
+    def _openai(self) -> bool:
+        return self.path.startswith("/v1/")
+
     def _refuse(self, error: ApiError) -> None:
+        body = error_body(error) if self._openai else error.body()
         try:
             if self.started:  # too late for a status: Ollama, too, puts the error on a line of its own
-                self.send_line(error.body())
+                self.send_event(body) if self._openai else self.send_line(body)
                 self.end_lines()
             else:
-                self.send_json(error.body(), error.status)
+                self.send_json(body, error.status)
         except CLIENT_GONE:
             self.close_connection = True
 
@@ -236,12 +243,27 @@ class Handler(BaseHTTPRequestHandler):
         elif method == "POST" and path == "/api/chat":
             request = parse_chat(parse_json(body))
             ChatCall(request, self._engine(request.model), self, time.perf_counter_ns()).run()
+        elif path.startswith("/v1/"):
+            self._route_openai(method, path, body)
         elif path.startswith("/api/") and path.split("/")[2] in NOT_SERVED:
             raise ApiError(501, f"{path} is not supported by the embedded server; use Ollama for it")
         elif path in ("/api/chat", "/api/show", "/api/tags", "/api/ps", "/api/version"):
             raise ApiError(405, f"method {method} is not allowed for {path}")
         else:
             raise ApiError(404, f"{path} not found")
+
+    def _route_openai(self, method: str, path: str, body: bytes) -> None:
+        if method == "GET" and path == "/v1/models":
+            self.send_json(models_body(self.server.engines.values()))
+        elif method == "GET" and path.startswith("/v1/models/"):
+            self.send_json(model_body(self._engine(unquote(path.removeprefix("/v1/models/")))))
+        elif method == "POST" and path == "/v1/chat/completions":
+            request = parse_completion(parse_json(body))
+            CompletionCall(request, self._engine(request.chat.model), self, time.perf_counter_ns()).run()
+        elif path in ("/v1/models", "/v1/chat/completions"):
+            raise ApiError(405, f"method {method} is not allowed for {path}")
+        else:
+            raise ApiError(404, f"{path} is not served; of OpenAI's API there are /v1/chat/completions and /v1/models")
 
     def _engine(self, name: str) -> Engine:
         full = name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
@@ -278,13 +300,20 @@ class Handler(BaseHTTPRequestHandler):
 
     def send_line(self, body: dict[str, Any]) -> None:
         """Send one line of a streamed answer, and the answer's head before the first."""
+        self._send_chunk(json.dumps(body).encode() + b"\n", "application/x-ndjson")
+
+    def send_event(self, body: dict[str, Any] | None) -> None:
+        """Send one server-sent event; None is the one that ends a stream of OpenAI's API."""
+        data = b"[DONE]" if body is None else json.dumps(body).encode()
+        self._send_chunk(b"data: %s\n\n" % data, "text/event-stream")
+
+    def _send_chunk(self, data: bytes, kind: str) -> None:
         if not self.started:
             self.started = True
             self.send_response(200)
-            self.send_header("Content-Type", "application/x-ndjson")
+            self.send_header("Content-Type", kind)
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-        data = json.dumps(body).encode() + b"\n"
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
     def end_lines(self) -> None:

@@ -5,6 +5,7 @@ from sb3_nser.replay.her import NSERHerReplayBuffer
 from sb3_nser.replay.learner import LearnerLink
 from sb3_nser.replay.mixin import PriorityMixin
 from sb3_nser.replay.records import Episode, SampleInfo, Scorer, Transitions
+from sb3_nser.replay.shuffle import ShuffledScores
 from sb3_nser.replay.sum_tree import MaxTree, SumTree
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "PriorityMixin",
     "SampleInfo",
     "Scorer",
+    "ShuffledScores",
     "SumTree",
     "Transitions",
 ]

@@ -61,6 +61,8 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
         (``S_t ← max(S_t, ψ S_{t+1})`` within an episode), 0 switches it off
     :param epsilon: 0 or more, added to ``|δ|``; higher lets rows with no error be drawn more often; with 0 they are drawn
         by the floor alone
+    :param shuffle_scores: True puts the scores, spread backwards, on other rows: the filled slots bear each other's scores in
+        a random order. A control for studies, in which scores keep their distribution and lose their meaning
     :param n_steps: 1 or more; rewards that one transition sums up before the value that follows (SB3's own ``n_steps`` never
         reaches a buffer of another class); higher carries rewards back faster, at the price of more variance and of
         steps by older policies. Not with ``optimize_memory_usage``
@@ -103,6 +105,7 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
         uniform_fraction: float | str = 0.05,
         trace_decay: float | str = 0.8,
         epsilon: float | str = 1e-2,
+        shuffle_scores: bool | str = False,
         n_steps: int | str = 1,
         gamma: float | str = 0.99,
         seed: int | str | None = None,
@@ -120,6 +123,7 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
             uniform_fraction=uniform_fraction,
             trace_decay=trace_decay,
             epsilon=epsilon,
+            shuffle_scores=shuffle_scores,
             n_steps=n_steps,
             gamma=gamma,
             seed=seed,

@@ -19,6 +19,7 @@ from sb3_nser.replay.priorities import (
     seeded_generator,
 )
 from sb3_nser.replay.records import FloatArray, IntArray, SampleInfo
+from sb3_nser.replay.shuffle import ShuffledScores
 from sb3_nser.replay.store import PriorityStore
 from sb3_nser.replay.writing import WritingMixin
 
@@ -51,6 +52,9 @@ class PriorityMixin(WritingMixin):
         self._rng = seeded_generator(options.seed)
         self._points_ahead: FloatArray = np.empty(0)
         self._points_used = 0
+        if options.shuffle_scores:
+            stream = self._rng.bit_generator.jumped()  # type: ignore[attr-defined]
+            self._shuffled = ShuffledScores(self.n_slots, np.random.Generator(stream))
         self._flushed = 0
         self._first_score_at: int | None = None
         self.progress = 0.0
@@ -187,6 +191,8 @@ class PriorityMixin(WritingMixin):
         """Empty the buffer; scorer, progress and random stream stay."""
         super().reset()
         self._store.clear()
+        if self._shuffled is not None:
+            self._shuffled.clear()
         self._flushed = self._stale_below = self._scored_until = self._added
         self.last_sample = None
         self.last_batch = None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sb3_nser.arguments import as_int, as_number, closest
+from sb3_nser.arguments import as_bool, as_int, as_number, closest
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.replay.priorities import Schedule, parse_schedule
 
@@ -29,6 +29,7 @@ class PriorityOptions:
     uniform_fraction: float
     trace_decay: float
     epsilon: float
+    shuffle_scores: bool
     n_steps: int
     gamma: float
     seed: int | None
@@ -69,6 +70,7 @@ class PriorityOptions:
             uniform_fraction=as_number("uniform_fraction", given["uniform_fraction"], 0.0, 1.0),
             trace_decay=as_number("trace_decay", given["trace_decay"], 0.0, 1.0),
             epsilon=epsilon,
+            shuffle_scores=as_bool("shuffle_scores", given["shuffle_scores"]),
             n_steps=as_int("n_steps", given["n_steps"], 1),
             gamma=as_number("gamma", given["gamma"], 0.0, 1.0),
             seed=None if seed is None else as_int("seed", seed, 0),

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from sb3_nser.errors import NSERError
-from sb3_nser.replay.records import FloatArray, Scorer
+from sb3_nser.replay.records import FloatArray, IntArray, Scorer
 from sb3_nser.replay.ring import RingMixin
+from sb3_nser.replay.shuffle import ShuffledScores
 from sb3_nser.replay.store import PriorityStore
 from sb3_nser.replay.trace import carry_back, reach, spread_back
 
@@ -30,6 +31,7 @@ class ScoringMixin(RingMixin):
 
     _store: PriorityStore
     trace_decay: float
+    _shuffled: ShuffledScores | None = None
 
     def _init_scoring(self) -> None:
         self.rule_state: dict[str, Any] | None = None
@@ -73,6 +75,8 @@ class ScoringMixin(RingMixin):
         self.rule_state = state
         if scorer is None:
             self._store.clear_scores()
+            if self._shuffled is not None:
+                self._shuffled.forget_scores()
         else:
             self.mark_linked()
         if not (keep_scores and scorer is not None):
@@ -112,13 +116,23 @@ class ScoringMixin(RingMixin):
     def _score_span(self, scorer: Scorer, low: int, high: int) -> None:
         slots = self._slots(low, high)
         own = _checked_scores(scorer(self.transitions(slots)), len(slots)).reshape(-1, self.n_envs)
-        after = self._store.scores[self._slots(high, high + 1)] if high < self._added else None
+        after = self._own_scores[self._slots(high, high + 1)] if high < self._added else None
         if self.trace_decay > 0.0 and (own.any() or (after is not None and after.any())):
             steps = own if after is None else np.vstack([own, after])
             own = spread_back(steps, self._episode_ends(low, low + len(steps)), self.trace_decay)[: high - low]
             if own[0].any():
                 self._carry_into_fresh(low, own[0])
-        self._store.write_scores(slots, own.ravel())
+        self._write_scores(slots, own.ravel())
+
+    @property
+    def _own_scores(self) -> FloatArray:
+        """What each slot has earned itself, which is what it bears unless scores are shuffled."""
+        return self._store.scores if self._shuffled is None else self._shuffled.own
+
+    def _write_scores(self, slots: IntArray, scores: FloatArray) -> None:
+        if self._shuffled is not None:
+            slots, scores = self._shuffled.place(slots, scores, self.n_transitions)
+        self._store.write_scores(slots, scores)
 
     def _carry_into_fresh(self, low: int, first: FloatArray) -> None:
         # rows before ``low`` that are fresh already; stale ones get their share when they are scored
@@ -127,11 +141,11 @@ class ScoringMixin(RingMixin):
         if start >= low:
             return
         slots = self._slots(start, low)
-        before = self._store.scores[slots]
+        before = self._own_scores[slots]
         after = carry_back(first, before.reshape(-1, self.n_envs), self._episode_ends(start, low), self.trace_decay).ravel()
         changed = after > before
         if changed.any():
-            self._store.write_scores(slots[changed], after[changed])
+            self._write_scores(slots[changed], after[changed])
 
 
 def _checked_scores(scores: object, n: int) -> FloatArray:

@@ -34,7 +34,8 @@ class WritingMixin(ScoringMixin):
 
     @property
     def scores(self) -> FloatArray:
-        """Rule scores of the filled slots, float64, a copy of shape ``(n_transitions,)``."""
+        """Rule scores of the filled slots (with ``shuffle_scores`` those they bear), float64, a copy of shape
+        ``(n_transitions,)``."""
         self._flush()
         copied: FloatArray = self._store.scores[: self.n_transitions].copy()
         return copied
@@ -140,7 +141,7 @@ class WritingMixin(ScoringMixin):
         self._flush()
         where, values = self._drawable_only(self._filled(where), values)
         self.mark_linked()
-        self._store.write_scores(where, values)
+        self._write_scores(where, values)
 
     def _flush(self) -> None:
         # rows added since the last call enter at the largest TD error the buffer has now

@@ -8,7 +8,7 @@ everything is checked again here, rule by rule, so that one bad rule does not co
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +109,30 @@ def is_record(vocabulary: Vocabulary, conditions: Sequence[str]) -> bool:
         vocabulary[name].kind != "number" and name not in _WireRule.model_fields and ANY not in vocabulary[name].values
         for name in names
     )
+
+
+def conforms(value: Any, schema: Mapping[str, Any]) -> bool:
+    """
+    Whether a server that was given a schema has kept to it. Knows what ``reply_schema`` writes and no more.
+
+    :param value: parsed JSON
+    :param schema: a flat schema
+    """
+    kind = schema.get("type")
+    if kind == "object":
+        parts: Mapping[str, Any] = schema.get("properties", {})
+        if not isinstance(value, dict) or not set(schema.get("required", ())) <= set(value):
+            return False
+        if schema.get("additionalProperties") is False and not set(value) <= set(parts):
+            return False
+        return all(conforms(item, parts[name]) for name, item in value.items() if name in parts)
+    if kind == "array":
+        if not isinstance(value, list) or not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
+            return False
+        return all(conforms(item, schema["items"]) for item in value)
+    if kind == "number":
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, str) and ("enum" not in schema or value in schema["enum"])
 
 
 def _choice_schema(vocabulary: Vocabulary, max_rules: int, max_literals: int, conditions: list[str]) -> dict[str, Any]:
