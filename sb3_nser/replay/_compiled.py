@@ -11,7 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from sb3_nser.replay._kernels import FAN_OUT, TOP_NODES, FloatArray, IntArray
+from sb3_nser.replay._kernels import FAN_OUT, TOP_NODES, FloatArray, IntArray, UIntArray
 
 
 def _compile(function: Callable[..., Any]) -> Any:
@@ -46,6 +46,23 @@ def _block_max(data: FloatArray, start: int) -> Any:
     a = b if b > a else a
     c = d if d > c else c
     return c if c > a else a
+
+
+@_compile
+def block_values(blocks: FloatArray, largest: bool) -> FloatArray:
+    """One value per block."""
+    data = blocks.reshape(-1)
+    values = np.empty(len(blocks))
+    for node in range(len(blocks)):
+        values[node] = _block_max(data, node * FAN_OUT) if largest else _block_sum(data, node * FAN_OUT)
+    return values
+
+
+@_compile
+def block_maxima(values: UIntArray, found: UIntArray) -> None:
+    """The largest of each block."""
+    for node in range(len(found)):
+        found[node] = _block_max(values, node * FAN_OUT)
 
 
 @_compile

@@ -24,6 +24,7 @@ NO_NUMBA_VARIABLE = "SB3_NSER_NO_NUMBA"
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+UIntArray = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Kernels:
     :param greedy_errors: ``(Q(s, ·), Q'(s', ·), actions, rewards, dones, discounts)`` is ``|r + (1 − d) γ max_a Q'(s', a) −
         Q(s, a)|``: two arrays of shape ``(n, n_quantiles, n_actions)``, whose means over the quantiles are taken, four of
         shape ``(n,)``, the discounts perhaps ``(1,)``
+    :param block_values: ``(blocks of shape (n, FAN_OUT), largest)``: the sum, or the largest, of each block
+    :param block_maxima: ``(whole numbers, array to fill)``: the largest of each ``FAN_OUT`` of them
     """
 
     name: str
@@ -64,6 +67,8 @@ class Kernels:
         tuple[IntArray, FloatArray, float],
     ]
     greedy_errors: Callable[[Any, Any, Any, Any, Any, Any], Any]
+    block_values: Callable[[FloatArray, bool], FloatArray]
+    block_maxima: Callable[[UIntArray, UIntArray], None]
 
 
 def _sums_in_lanes(blocks: FloatArray) -> FloatArray:
@@ -97,39 +102,34 @@ def block_values(blocks: FloatArray, largest: bool) -> FloatArray:
     return maxima
 
 
-def block_maxima(values: FloatArray) -> FloatArray:
-    """
-    The largest value of each ``FAN_OUT`` numbers (the last may be fewer), for numbers that are not negative; if one is, or is
-    NaN, so is one of the maxima.
-
-    :param values: float64, shape ``(n,)``
-    :return: float64, shape ``(ceil(n / FAN_OUT),)``
-    """
+def _block_maxima(values: UIntArray, found: UIntArray) -> None:
     chunk = 65_536
-    maxima = np.zeros(-(-len(values) // FAN_OUT))
-    # floats that are not negative have the same order as their bits taken for whole numbers; all others are larger
-    bits, found = values.view(np.uint64), maxima.view(np.uint64)
-    whole = len(values) // FAN_OUT * FAN_OUT
-    for start in range(0, whole, chunk):
-        part = bits[start : min(start + chunk, whole)]
+    for start in range(0, len(found) * FAN_OUT, chunk):
+        part = values[start : min(start + chunk, len(found) * FAN_OUT)]
         place = found[start // FAN_OUT :][: len(part) // FAN_OUT]
         while len(part) > 2 * len(place):  # neighbours: few long loops, where a block by itself is a short one
             part = np.maximum(part[::2], part[1::2])
         np.maximum(part[::2], part[1::2], out=place)
-    if whole < len(values):
-        found[-1] = bits[whole:].max()
-    return maxima
 
 
 def _refresh(data: FloatArray, offsets: IntArray, indices: IntArray, largest: bool) -> None:
     nodes = indices
-    for level in range(1, len(offsets)):
+    below, *starts = offsets.tolist()
+    for here in starts:
+        blocks = data[below:here].reshape(-1, FAN_OUT)
+        below = here
         nodes = nodes // FAN_OUT
-        blocks = data[offsets[level - 1] : offsets[level]].reshape(-1, FAN_OUT)
         if len(blocks) <= len(nodes):
-            data[offsets[level] : offsets[level] + len(blocks)] = block_values(blocks, largest)
-        else:  # some blocks may come twice, which costs less than to find out
-            data[offsets[level] + nodes] = block_values(blocks.take(nodes, axis=0), largest)
+            data[here : here + len(blocks)] = block_values(blocks, largest)
+            continue
+        # some blocks may come twice, which costs less than to find out
+        values, places = block_values(blocks.take(nodes, axis=0), largest), nodes + here
+        if largest:  # few maxima move, and above those that stay nothing does
+            moved = np.flatnonzero(values != data[places])
+            if not len(moved):
+                return
+            values, places, nodes = values[moved], places[moved], nodes[moved]
+        data[places] = values
 
 
 def _rebuild(data: FloatArray, offsets: IntArray, largest: bool) -> None:
@@ -251,10 +251,10 @@ def _numba_kernels() -> Kernels | None:
         from sb3_nser.replay import _compiled as c
     except Exception:  # absent, or installed for another NumPy: either way NumPy alone does the work
         return None
-    return Kernels("numba", c.set_leaves, c.rebuild, c.find, c.write, c.draw, c.greedy_errors)
+    return Kernels("numba", c.set_leaves, c.rebuild, c.find, c.write, c.draw, c.greedy_errors, c.block_values, c.block_maxima)
 
 
-_NUMPY = Kernels("numpy", _set_leaves, _rebuild, _find, _write, _draw, _greedy_errors)
+_NUMPY = Kernels("numpy", _set_leaves, _rebuild, _find, _write, _draw, _greedy_errors, block_values, _block_maxima)
 
 
 def kernels(backend: str = "auto") -> Kernels:

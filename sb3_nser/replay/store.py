@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sb3_nser.replay._kernels import FAN_OUT
 from sb3_nser.replay.priorities import Mixture, base_mass
 from sb3_nser.replay.records import FloatArray, IntArray
 from sb3_nser.replay.sum_tree import MaxTree, SumTree
@@ -85,6 +86,21 @@ class PriorityStore:
     def write_td_errors(self, indices: IntArray, td_errors: FloatArray) -> None:
         """:param td_errors: |δ| from 0 to ``LARGEST_TD_ERROR``; of repeated indices the last wins"""
         self._write(indices, td_errors)
+
+    def block_maxima(self, values: FloatArray) -> FloatArray:
+        """
+        The largest of each block of slots; if a number is negative or NaN, so is one of these, or −0.0.
+
+        :param values: one per slot from 0 on, float64, contiguous
+        """
+        whole = len(values) // FAN_OUT
+        maxima = np.zeros(-(-len(values) // FAN_OUT))
+        # floats that are not negative have the same order as their bits taken for whole numbers; all others are larger
+        bits, found = values.view(np.uint64), maxima.view(np.uint64)
+        self.base._kernels.block_maxima(bits, found[:whole])
+        if whole < len(maxima):
+            found[whole] = bits[whole * FAN_OUT :].max()
+        return maxima
 
     def rewrite_td_errors(self, td_errors: FloatArray, maxima: FloatArray) -> None:
         """

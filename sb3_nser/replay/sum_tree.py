@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sb3_nser.replay._kernels import FAN_OUT, FloatArray, IntArray, Kernels, block_values, kernels
+from sb3_nser.replay._kernels import FAN_OUT, FloatArray, IntArray, Kernels, kernels
 
 
 class _BlockTree:
@@ -92,7 +92,7 @@ class _BlockTree:
         :param stop: the leaf after the last one
         """
         blocks = self._data[start : -(-stop // FAN_OUT) * FAN_OUT].reshape(-1, FAN_OUT)
-        self.set_blocks(block_values(blocks, self._largest), start // FAN_OUT)
+        self.set_blocks(self._kernels.block_values(blocks, self._largest), start // FAN_OUT)
 
     def set_blocks(self, values: FloatArray, first: int = 0) -> None:
         """

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sb3_nser.errors import NSERError
-from sb3_nser.replay._kernels import block_maxima
 from sb3_nser.replay.options import PriorityOptions
 from sb3_nser.replay.records import FloatArray, IntArray, SampleInfo
 from sb3_nser.replay.scoring import ScoringMixin
@@ -104,18 +103,18 @@ class WritingMixin(ScoringMixin):
         :param td_errors: ``|δ|``, finite and not negative, shape ``(n_transitions,)``
         :raises ValueError: for another shape, or a value that is NaN, infinite or negative; nothing is written then
         """
-        values = np.asarray(td_errors, dtype=np.float64)
+        values = np.ascontiguousarray(td_errors, dtype=np.float64)
         if values.shape != (self.n_transitions,):
             raise ValueError(
                 f"the buffer holds {self.n_transitions} transitions, but TD errors of shape {values.shape} were given"
             )
         smallest = self.options.smallest_td_error
-        maxima = block_maxima(values)
+        maxima = self._store.block_maxima(values)
         if not plain(maxima) or smallest > 0.0:
             slots = np.arange(len(values))
             _refuse("TD error", slots, values, ~((values >= 0.0) & (values < np.inf)), "finite and not negative")
             values = np.clip(values, smallest, LARGEST_TD_ERROR) + 0.0  # no −0.0
-            maxima = block_maxima(values)
+            maxima = self._store.block_maxima(values)
         self._flush()
         self.mark_linked()
         self._store.rewrite_td_errors(values, maxima)
