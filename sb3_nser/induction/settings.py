@@ -59,5 +59,5 @@ def check_types(
         raise ConfigurationError(f"inducer={inducer.__name__} is a class; make an object of it: {inducer.__name__}(...).")
     if inducer is not None and not isinstance(inducer, RuleInducer | str):
         raise ConfigurationError(
-            f"inducer={inducer!r} must be a name such as 'tree', or needs describe(), check(), propose() and a deadline."
+            f"inducer={inducer!r} must be a name such as 'tree', or a RuleInducer: describe(), check(), propose(), deadline."
         )

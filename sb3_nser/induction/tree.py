@@ -33,8 +33,9 @@ from sb3_nser.vocabulary import Feature, Vocabulary
 MAX_HEADS = 32
 """Heads that a tree is grown for; with more actions, those taken most often."""
 MAX_COLUMNS = 512
-SMALLEST_Z = 2.0
-"""A node whose effect is nearer to 0 than so many standard errors makes no rule."""
+SMALLEST_Z = 3.0
+"""A node whose effect is nearer to 0 than so many standard errors makes no rule; splits are chosen for their effect, so two
+would be nothing."""
 CONTAINED = 0.8
 """A body that lies in one chosen before, for the same head, by more than this share says nothing new."""
 
@@ -66,8 +67,8 @@ class TreeInducer:
 
     :param max_literals: depth of a tree and so the most conditions of a rule, 1 to 8; more fit the episodes better and hold
         less well on others
-    :param min_rows: fewest transitions under a body, at least 2; of those with the action, and of those without, half as many.
-        More makes rules coarser and safer
+    :param min_rows: fewest transitions with the action, and as many without, that a body must hold, at least 2. More makes
+        rules coarser and safer; with 50, the held-out episodes mostly have the 20 of each that it takes to judge
     :param seed: base seed; call number k uses ``seed + k``
     :raises ConfigurationError: if an argument is out of range
     """
@@ -75,7 +76,7 @@ class TreeInducer:
     deadline = 60.0
     prompt_budget = 1_000_000  # no prompt is read, so none has to be short
 
-    def __init__(self, max_literals: int = 3, min_rows: int = 40, seed: int = 0) -> None:
+    def __init__(self, max_literals: int = 3, min_rows: int = 50, seed: int = 0) -> None:
         self.max_literals = as_int("max_literals", max_literals, 1, MAX_LITERALS)
         self.min_rows = as_int("min_rows", min_rows, 2)
         self.seed = as_int("seed", seed, 0)
@@ -168,8 +169,7 @@ class TreeInducer:
         taken = action_masks(vocabulary, experience.actions)[head]
         for node, path in _paths(tree).items():
             body = inside[:, node]
-            least = self.min_rows // 2
-            if not path or (body & taken).sum() < least or (body & ~taken).sum() < least:
+            if not path or min((body & taken).sum(), (body & ~taken).sum()) < self.min_rows:
                 continue
             effect, z = _effect(target[body], weight[body], drawn[body], experience.episode_ids[body])
             if z < SMALLEST_Z:
@@ -202,7 +202,7 @@ def _effects(vocabulary: Vocabulary, experience: Experience, min_rows: int) -> l
     masks = {
         head: taken
         for head, taken in action_masks(vocabulary, experience.actions).items()
-        if min(taken.sum(), len(taken) - taken.sum()) >= min_rows // 2
+        if min(taken.sum(), len(taken) - taken.sum()) >= min_rows
     }
     heads = sorted(masks, key=lambda head: -int(masks[head].sum()))[:MAX_HEADS]
     if not heads:

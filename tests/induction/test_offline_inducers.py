@@ -20,7 +20,8 @@ from sb3_nser import RandomInducer, RuleInductionCallback, TreeInducer
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.induction import InductionFailure, InductionRequest, RuleInducer, read_record
 from sb3_nser.induction.episodes import conditions
-from sb3_nser.rules import Rule, problems
+from sb3_nser.logic import Dataset, judge
+from sb3_nser.rules import Entry, Rule, problems
 from sb3_nser.rules.schema import conforms, reply_schema
 from scripted import dqn, fingerprint
 
@@ -58,6 +59,20 @@ def test_continuous_heads_compare_a_dimension_with_a_number() -> None:
 
 
 @pytest.mark.parametrize("words", [DISCRETE, CONTINUOUS])
+def test_on_other_episodes_its_rules_hold_and_more_often_than_random_ones(words) -> None:  # type: ignore[no-untyped-def]
+    learnt_from, other = experience(words, seed=1), experience(words, seed=2)
+
+    def supported(inducer: RuleInducer) -> float:
+        rules = proposed(inducer, question(words, learnt_from, most=4))
+        judging = Dataset.build(other.tensors(), other.actions, other.returns, other.episode_ids)
+        judgements = judge([Entry(rule) for rule in rules], words, judging)
+        return float(np.mean([judgement.evidence.verdict == "supported" for judgement in judgements]))
+
+    assert supported(TreeInducer()) > 0.6
+    assert np.mean([supported(RandomInducer(seed=seed)) for seed in range(5)]) < 0.5
+
+
+@pytest.mark.parametrize("words", [DISCRETE, CONTINUOUS])
 def test_rules_are_bounded_valid_different_and_marked(words) -> None:  # type: ignore[no-untyped-def]
     for most, literals in ((1, 1), (3, 2), (8, 8)):
         rules = proposed(TreeInducer(max_literals=literals), question(words, experience(words), most=most))
@@ -77,13 +92,13 @@ def test_the_seed_decides_and_later_calls_bring_other_rules() -> None:
 
 
 def test_where_no_action_pays_few_rules_come() -> None:
-    """Returns that have nothing to do with what was done: a node passes two standard errors now and then, not often."""
+    """Returns that have nothing to do with what was done: a node passes three standard errors now and then, not often."""
     counts = []
     for seed in range(8):
         seen = experience(DISCRETE, seed=seed)
         noise = np.random.default_rng(seed).normal(size=len(seen))
         counts.append(len(proposed(TreeInducer(), question(DISCRETE, replace(seen, returns=noise), most=8))))
-    assert np.mean(counts) < 4
+    assert np.mean(counts) < 3
 
 
 def test_without_reward_episodes_or_varying_features_there_is_no_rule() -> None:
