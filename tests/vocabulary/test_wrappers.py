@@ -21,7 +21,7 @@ from stable_baselines3.common.vec_env import (
 )
 
 from sb3_nser import vocabulary as voc
-from sb3_nser.errors import NSERWarning, UnsupportedError
+from sb3_nser.errors import ConfigurationError, NSERWarning, UnsupportedError
 from sb3_nser.vocabulary import registry
 
 
@@ -196,6 +196,65 @@ def test_an_unknown_observation_wrapper_takes_the_names_unless_told_otherwise():
     assert voc.vocabulary_of(Halved(cartpole()), "cartpole").name == "cartpole"
     with pytest.warns(NSERWarning, match="TransformObservation"):
         voc.vocabulary_of(wrappers.TransformObservation(cartpole(), lambda obs: obs, None))
+
+
+class Rescaled(gym.Wrapper):
+    """A plain wrapper that does what it likes, and says so in its space."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.observation_space = spaces.Box(-1, 1, env.observation_space.shape, np.float32)
+
+
+class Percent(gym.Wrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.action_space = spaces.Box(-100, 100, (1,), np.float32)
+
+    def step(self, action):
+        return self.env.step(action / 50)
+
+
+def test_plain_wrappers_that_change_limits_are_not_trusted():
+    with pytest.warns(NSERWarning, match="Rescaled"):
+        assert voc.vocabulary_of(Rescaled(cartpole())).name == "generic"
+    with pytest.warns(NSERWarning, match="Percent"):
+        actions = voc.vocabulary_of(Percent(pendulum())).actions
+    assert actions.names == ("action_0",) and actions.high == (100.0,) and actions.units == ()
+
+
+def test_unknown_wrappers_in_other_processes_are_doubted_aloud():
+    venv = SubprocVecEnv([lambda: Halved(cartpole())], start_method="fork")
+    try:
+        with pytest.warns(NSERWarning, match=r"Halved runs in another process.*vocabulary='cartpole'.*'generic'"):
+            assert voc.vocabulary_of(venv).name == "cartpole"
+        assert voc.vocabulary_of(venv, "cartpole").name == "cartpole", "said aloud, no doubt is left"
+    finally:
+        venv.close()
+    venv = SubprocVecEnv([lambda: Bonus(cartpole())], start_method="fork")
+    try:
+        assert voc.vocabulary_of(venv).name == "cartpole"
+    finally:
+        venv.close()
+
+
+def test_a_filter_is_seen_through_where_nothing_needed_is_missing():
+    timed = wrappers.TimeAwareObservation(pendulum(), flatten=False)
+    for keys, name in ((["obs"], "pendulum"), (["obs", "time"], "pendulum")):
+        env = wrappers.FilterObservation(timed, keys)
+        vocabulary = voc.vocabulary_of(env)
+        assert vocabulary.name == name
+        observation, _ = env.reset(seed=0)
+        seen = vocabulary.evaluate({key: value[None] for key, value in observation.items()})
+        assert seen["angular_velocity"].item() == pytest.approx(env.unwrapped.state[1], abs=1e-5)
+    with pytest.raises(UnsupportedError, match="Pendulum vocabulary reads"):
+        voc.vocabulary_of(wrappers.FilterObservation(timed, ["time"]))
+
+
+@pytest.mark.parametrize("env", [None, "CartPole-v1", 3, gym.spaces.Discrete(3)])
+def test_what_is_no_environment_is_said(env):
+    with pytest.raises(ConfigurationError, match="must be an environment"):
+        voc.vocabulary_of(env)
 
 
 def test_an_unknown_wrapper_of_another_form():
