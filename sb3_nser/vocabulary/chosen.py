@@ -51,8 +51,12 @@ def vocabulary_of(env: Any, vocabulary: str | Vocabulary = "auto") -> Vocabulary
         what = f"the wrapper {wrapper.name} {wrapper.why}, so the names and units of vocabulary {name!r} may not hold above it"
         cure = _CURES.get(wrapper.name, f"if it leaves their meaning alone, say so with vocabulary={name!r}")
         if by_id:
+            try:
+                automatic = _automatic(view)
+            except NSERError:
+                raise UnsupportedError(f"{what}, and there are no automatic ones for {view.stored}; {cure}.") from None
             warn_user(f"{what}: numbers are named by their position instead. {cure[:1].upper()}{cure[1:]}.")
-            return _automatic(view)
+            return automatic
         if wrapper.name in _CURES:
             raise UnsupportedError(f"Vocabulary {name!r} cannot be used here: {what}; {cure}.")
     try:

@@ -27,7 +27,7 @@ PLAIN = frozenset(
         # Stable-Baselines3, sb3-contrib, rl_zoo3
         "Monitor", "NoopResetEnv", "FireResetEnv", "EpisodicLifeEnv", "StickyActionEnv", "ClipRewardEnv", "ActionMasker",
         "VecMonitor", "VecCheckNan", "VecVideoRecorder", "VecNormalize", "TruncatedOnSuccessWrapper", "ActionNoiseWrapper",
-        "ActionSmoothingWrapper", "DelayedRewardWrapper", "FrameSkip", "MaskVelocityWrapper",
+        "ActionSmoothingWrapper", "DelayedRewardWrapper", "PatchedTimeLimit", "FrameSkip", "MaskVelocityWrapper",
         # MiniGrid
         "ReseedWrapper", "ActionBonus", "PositionBonus", "NoDeath", "StochasticActionWrapper",
     }
@@ -186,6 +186,15 @@ def _rescale(_wrapper: Any, inner: spaces.Space[Any], outer: spaces.Space[Any]) 
     return [Undo(inner, partial(_affine, th.as_tensor(scale).float(), th.as_tensor(shift).float()))]
 
 
+def _history(wrapper: Any, _inner: spaces.Space[Any], outer: spaces.Space[Any]) -> list[Undo] | None:
+    # like the time feature's, this wrapper's inner space is overwritten; its observation is all observations, then all actions
+    start, end = len(wrapper.low_obs) * (wrapper.horizon - 1) // wrapper.horizon, len(wrapper.low_obs)
+    if not isinstance(outer, spaces.Box):
+        return None
+    space = spaces.Box(outer.low[start:end], outer.high[start:end], dtype=outer.dtype.type)
+    return [Undo(space, partial(_columns, start, end), loses=True)]
+
+
 def _filter(_wrapper: Any, inner: spaces.Space[Any], outer: spaces.Space[Any]) -> list[Undo] | None:
     # what was filtered out is gone: whoever needs it finds its key missing, and is tried on the outer observation next
     return [Undo(inner, _as_it_is)] if isinstance(inner, spaces.Dict) and isinstance(outer, spaces.Dict) else None
@@ -221,6 +230,7 @@ _UNDO: dict[str, Callable[[Any, spaces.Space[Any], spaces.Space[Any]], list[Undo
     "RescaleObservation": _rescale,
     "ReshapeObservation": _reshape,
     "FilterObservation": _filter,
+    "HistoryWrapper": _history,
     "VecFrameStack": _vec_frame_stack,
     "VecTransposeImage": _vec_transpose,
 }
@@ -249,6 +259,10 @@ def _newest_along(axis: int, shape: tuple[int, ...], batch: th.Tensor) -> th.Ten
 
 def _newest_of_each(parts: dict[str, tuple[int, tuple[int, ...]]], batch: Batch) -> Batch:
     return {key: _newest_along(*parts[key], value) for key, value in batch.items()}
+
+
+def _columns(start: int, end: int, batch: th.Tensor) -> th.Tensor:
+    return batch[:, start:end]
 
 
 def _as_it_is(batch: Batch) -> Batch:
