@@ -108,8 +108,8 @@ class RuleInductionCallback(PriorityCallback):
         eightfold
     :param first: environment step of the first question; default ``every``
     :param host: the server; default the environment variable ``OLLAMA_HOST``, else 127.0.0.1:11434
-    :param vocabulary: ``"auto"`` (by environment id, else automatic names), the name of a registered vocabulary, or a
-        ``Vocabulary``
+    :param vocabulary: ``"auto"`` (by environment id, else automatic names; see ``vocabulary_of`` for wrappers), the
+        name of a registered vocabulary, or a ``Vocabulary``
     :param task: the task in one or two sentences; default the vocabulary's own
     :param hints: a sentence, or a list of sentences, of the user's advice. The run's first calls translate them into rules,
         one call each (source ``user_hint``), judged like any other; later calls show them to the model

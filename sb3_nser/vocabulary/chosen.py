@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium as gym
 from gymnasium import spaces
+from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_nser.errors import ConfigurationError, NSERError, UnsupportedError, warn_user
 from sb3_nser.vocabulary.automatic import automatic_actions
@@ -29,9 +31,13 @@ def vocabulary_of(env: Any, vocabulary: str | Vocabulary = "auto") -> Vocabulary
     :param vocabulary: ``auto`` takes the vocabulary registered for the environment's id, else the automatic one; a name takes
         that one, also above wrappers that cannot be looked through; a ``Vocabulary`` is used as it is, on stored observations
     :return: a vocabulary that reads the stored observations (before VecNormalize)
-    :raises ConfigurationError: if the name is unknown
+    :raises ConfigurationError: if the name is unknown, or ``env`` is no environment
     :raises UnsupportedError: if the vocabulary cannot read the observations
     """
+    if not isinstance(env, (gym.Env, VecEnv)):
+        raise ConfigurationError(
+            f"env={env!r:.80} must be an environment, such as gymnasium.make('CartPole-v1'), not a {type(env).__name__}."
+        )
     view = look_through(env)
     if isinstance(vocabulary, Vocabulary):
         return vocabulary_for(view.stored, view.outer_actions, view.env_id, vocabulary)
@@ -45,12 +51,23 @@ def vocabulary_of(env: Any, vocabulary: str | Vocabulary = "auto") -> Vocabulary
         what = f"the wrapper {wrapper.name} {wrapper.why}, so the names and units of vocabulary {name!r} may not hold above it"
         cure = _CURES.get(wrapper.name, f"if it leaves their meaning alone, say so with vocabulary={name!r}")
         if by_id:
+            try:
+                automatic = _automatic(view)
+            except NSERError:
+                raise UnsupportedError(f"{what}, and there are no automatic ones for {view.stored}; {cure}.") from None
             warn_user(f"{what}: numbers are named by their position instead. {cure[:1].upper()}{cure[1:]}.")
-            return _automatic(view)
+            return automatic
         if wrapper.name in _CURES:
             raise UnsupportedError(f"Vocabulary {name!r} cannot be used here: {what}; {cure}.")
     try:
-        return _named(view, name, by_id)
+        seen = _named(view, name, by_id)
+        if by_id and view.doubtful:
+            warn_user(
+                f"the wrapper {view.doubtful[0]} runs in another process, where it is out of reach: vocabulary {name!r} is "
+                f"used as if it left observations and actions alone. If it does, say so with vocabulary={name!r}; if not, "
+                f"give vocabulary={GENERIC!r}."
+            )
+        return seen
     except UnsupportedError as error:
         why = f"It was chosen for the environment id {view.env_id!r}. " if by_id else ""
         refusal = refused(name, error, view.stored, view.outer_actions, why)

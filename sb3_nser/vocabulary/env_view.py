@@ -15,7 +15,17 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv,
 from sb3_nser.errors import warn_user
 from sb3_nser.vocabulary.batches import Batch
 from sb3_nser.vocabulary.env_id import env_id_of
-from sb3_nser.vocabulary.wrappers import ACTION_WRAPPERS, PLAIN, SAME_FORM, Opaque, Undo, inside, undo_action, undo_observation
+from sb3_nser.vocabulary.wrappers import (
+    ACTION_WRAPPERS,
+    OTHER_FORM,
+    PLAIN,
+    SAME_FORM,
+    Opaque,
+    Undo,
+    inside,
+    undo_action,
+    undo_observation,
+)
 
 _MISSING = object()
 
@@ -53,6 +63,7 @@ class EnvView:
     :param actions: the actions as the innermost environment takes them; as the agent gives them if that is unknown
     :param outer_actions: the actions as the agent gives them
     :param opaque_actions: action wrappers that could not be looked through
+    :param doubtful: unknown wrappers in another process that may or may not change observations or actions
     """
 
     env: Any
@@ -62,6 +73,7 @@ class EnvView:
     actions: spaces.Space[Any]
     outer_actions: spaces.Space[Any]
     opaque_actions: tuple[Opaque, ...]
+    doubtful: tuple[str, ...] = ()
 
     @property
     def stored(self) -> spaces.Space[Any]:
@@ -95,12 +107,14 @@ def look_through(env: Any) -> EnvView:
     """
     level = Level(env.observation_space)
     levels, opaque, opaque_actions = [level], [], []
+    remote = []
     actions = outer_actions = env.action_space
     for wrapper in _wrappers(env):
         if isinstance(wrapper, str):  # in another process, where only its name is known
+            remote.append(wrapper)
             if wrapper in ACTION_WRAPPERS:
                 opaque_actions.append(Opaque(wrapper, "runs in another process, where its limits are out of reach", True))
-            elif wrapper not in PLAIN:
+            elif wrapper in SAME_FORM | OTHER_FORM:
                 opaque.append(Opaque(wrapper, "runs in another process, where it is out of reach", wrapper in SAME_FORM))
             continue
         undo = undo_observation(wrapper, level.space if not opaque else wrapper.observation_space)
@@ -115,7 +129,27 @@ def look_through(env: Any) -> EnvView:
             opaque_actions.append(inner_actions)
             inner_actions = inside(wrapper).action_space
         actions = inner_actions
-    return EnvView(env, env_id_of(env), tuple(levels), tuple(opaque), actions, outer_actions, tuple(opaque_actions))
+    return EnvView(
+        env,
+        env_id_of(env),
+        tuple(levels),
+        tuple(opaque),
+        actions,
+        outer_actions,
+        tuple(opaque_actions),
+        _doubtful(env, remote),
+    )
+
+
+def _doubtful(env: Any, remote: list[str]) -> tuple[str, ...]:
+    """:return: unknown wrappers in another process, if one of them must be an observation or action wrapper"""
+    unknown = tuple(name for name in remote if name not in PLAIN | SAME_FORM | OTHER_FORM | ACTION_WRAPPERS)
+    if not unknown:
+        return ()
+    for kind, known in ((gym.ObservationWrapper, SAME_FORM | OTHER_FORM), (gym.ActionWrapper, ACTION_WRAPPERS)):
+        if env.env_is_wrapped(kind, indices=0)[0] and not known & set(remote):
+            return unknown
+    return ()
 
 
 def _wrappers(env: Any) -> Iterator[Any]:

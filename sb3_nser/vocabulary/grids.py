@@ -29,7 +29,7 @@ LAKE_MAPS = {
 }  # fmt: skip
 """The maps that belong to Gymnasium's ids when no other is asked for: S start, F frozen, H hole, G goal."""
 
-MAX_CELLS = 10_000
+MAX_CELLS = 250_000
 """No map with more cells is tabulated."""
 
 _STEPS = {"right": (0, 1), "down": (1, 0), "left": (0, -1), "up": (-1, 0)}
@@ -120,7 +120,7 @@ def _around(grid: np.ndarray, names: dict[str, str]) -> tuple[Feature, ...]:
         codes = np.array([letters.index(letter) for letter in beside])
         features.append(of_state(codes, f"{side}_cell", f"what a move {side} leads to; edge cannot be entered", values))
     goals = np.argwhere(grid == "G")
-    if len(goals):
+    if 0 < len(goals) <= MAX_CELLS * 4 // grid.size:  # a map full of goals is no map
         offsets = goals[None] - np.stack([rows, columns], 1)[:, None]
         nearest = np.abs(offsets).sum(2).argmin(1)
         down, right = offsets[np.arange(len(rows)), nearest].T

@@ -27,7 +27,7 @@ PLAIN = frozenset(
         # Stable-Baselines3, sb3-contrib, rl_zoo3
         "Monitor", "NoopResetEnv", "FireResetEnv", "EpisodicLifeEnv", "StickyActionEnv", "ClipRewardEnv", "ActionMasker",
         "VecMonitor", "VecCheckNan", "VecVideoRecorder", "VecNormalize", "TruncatedOnSuccessWrapper", "ActionNoiseWrapper",
-        "ActionSmoothingWrapper", "DelayedRewardWrapper", "FrameSkip", "MaskVelocityWrapper",
+        "ActionSmoothingWrapper", "DelayedRewardWrapper", "PatchedTimeLimit", "FrameSkip", "MaskVelocityWrapper",
         # MiniGrid
         "ReseedWrapper", "ActionBonus", "PositionBonus", "NoDeath", "StochasticActionWrapper",
     }
@@ -36,6 +36,17 @@ PLAIN = frozenset(
 
 SAME_FORM = frozenset({"NormalizeObservation", "RescaleObservation", "TransformObservation"})
 """Observation wrappers that may give other numbers in the same form, for where only a wrapper's name is known."""
+
+OTHER_FORM = frozenset(
+    {
+        "FlattenObservation", "FrameStackObservation", "FrameStack", "TimeAwareObservation", "TimeFeatureWrapper",
+        "ReshapeObservation", "FilterObservation", "GrayscaleObservation", "ResizeObservation", "AddRenderObservation",
+        "AtariWrapper", "AtariPreprocessing", "WarpFrame", "HistoryWrapper",
+        "ImgObsWrapper", "RGBImgPartialObsWrapper", "RGBImgObsWrapper", "FlatObsWrapper", "OneHotPartialObsWrapper",
+        "FullyObsWrapper", "ViewSizeWrapper", "DictObservationSpaceWrapper", "SymbolicObsWrapper", "DirectionObsWrapper",
+    }
+)  # fmt: skip
+"""Observation wrappers that give another form, so that a vocabulary can tell whether it reads what they give."""
 
 ACTION_WRAPPERS = frozenset({"RescaleAction", "ClipAction", "TransformAction", "DiscretizeAction"})
 """Gymnasium's action wrappers, for where only a wrapper's name is known."""
@@ -90,9 +101,8 @@ def undo_observation(wrapper: Any, outer: spaces.Space[Any]) -> list[Undo] | Opa
         return steps
     if name == "NormalizeObservation":
         return Opaque(name, "changes every number by statistics that drift", True)
-    changes = isinstance(wrapper, gym.ObservationWrapper)
-    if not changes and same_form(inner, outer):
-        return []  # a wrapper of rewards, resets, ... that gives observations of the space it was given
+    if not isinstance(wrapper, gym.ObservationWrapper) and inner == outer:
+        return []  # a wrapper of rewards, resets, ... that gives observations of the very space it was given
     return Opaque(type(wrapper).__name__, "changes observations in a way that cannot be looked up", same_form(inner, outer))
 
 
@@ -106,7 +116,7 @@ def undo_action(wrapper: Any, outer: spaces.Space[Any]) -> spaces.Space[Any] | O
     inner: spaces.Space[Any] = inside(wrapper).action_space
     if name in PLAIN or name == "RescaleAction":
         return inner
-    if isinstance(wrapper, gym.ActionWrapper) or not same_form(inner, outer):
+    if isinstance(wrapper, gym.ActionWrapper) or inner != outer:
         return Opaque(type(wrapper).__name__, "changes actions in a way that cannot be looked up", same_form(inner, outer))
     return inner
 
@@ -176,6 +186,20 @@ def _rescale(_wrapper: Any, inner: spaces.Space[Any], outer: spaces.Space[Any]) 
     return [Undo(inner, partial(_affine, th.as_tensor(scale).float(), th.as_tensor(shift).float()))]
 
 
+def _history(wrapper: Any, _inner: spaces.Space[Any], outer: spaces.Space[Any]) -> list[Undo] | None:
+    # like the time feature's, this wrapper's inner space is overwritten; its observation is all observations, then all actions
+    start, end = len(wrapper.low_obs) * (wrapper.horizon - 1) // wrapper.horizon, len(wrapper.low_obs)
+    if not isinstance(outer, spaces.Box):
+        return None
+    space = spaces.Box(outer.low[start:end], outer.high[start:end], dtype=outer.dtype.type)
+    return [Undo(space, partial(_columns, start, end), loses=True)]
+
+
+def _filter(_wrapper: Any, inner: spaces.Space[Any], outer: spaces.Space[Any]) -> list[Undo] | None:
+    # what was filtered out is gone: whoever needs it finds its key missing, and is tried on the outer observation next
+    return [Undo(inner, _as_it_is)] if isinstance(inner, spaces.Dict) and isinstance(outer, spaces.Dict) else None
+
+
 def _reshape(_wrapper: Any, inner: spaces.Space[Any], _outer: spaces.Space[Any]) -> list[Undo] | None:
     return [Undo(inner, partial(unflatten, inner))] if isinstance(inner, spaces.Box) else None
 
@@ -205,6 +229,8 @@ _UNDO: dict[str, Callable[[Any, spaces.Space[Any], spaces.Space[Any]], list[Undo
     "TimeFeatureWrapper": _time_feature,
     "RescaleObservation": _rescale,
     "ReshapeObservation": _reshape,
+    "FilterObservation": _filter,
+    "HistoryWrapper": _history,
     "VecFrameStack": _vec_frame_stack,
     "VecTransposeImage": _vec_transpose,
 }
@@ -233,6 +259,14 @@ def _newest_along(axis: int, shape: tuple[int, ...], batch: th.Tensor) -> th.Ten
 
 def _newest_of_each(parts: dict[str, tuple[int, tuple[int, ...]]], batch: Batch) -> Batch:
     return {key: _newest_along(*parts[key], value) for key, value in batch.items()}
+
+
+def _columns(start: int, end: int, batch: th.Tensor) -> th.Tensor:
+    return batch[:, start:end]
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    return batch
 
 
 def _key(key: str, batch: Batch) -> Batch:

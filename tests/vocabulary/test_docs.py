@@ -9,18 +9,9 @@ import pytest
 from gymnasium import spaces
 
 from sb3_nser import vocabulary as voc
-from sb3_nser.vocabulary import registry
 
 PAGE = (Path(__file__).parents[2] / "docs" / "vocabularies.md").read_text(encoding="utf-8")
 CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-
-
-@pytest.fixture(autouse=True)
-def _leave_no_registrations():
-    before = dict(registry._entries)
-    yield
-    registry._entries.clear()
-    registry._entries.update(before)
 
 
 def test_the_example_teaches_the_walker():

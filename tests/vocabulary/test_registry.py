@@ -10,17 +10,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFram
 
 from sb3_nser import vocabulary as voc
 from sb3_nser.errors import ConfigurationError, UnsupportedError
-from sb3_nser.vocabulary import registry
 
 CART = (spaces.Box(-5, 5, (4,)), spaces.Discrete(2))
-
-
-@pytest.fixture(autouse=True)
-def _leave_no_registrations():
-    before = dict(registry._entries)
-    yield
-    registry._entries.clear()
-    registry._entries.update(before)
 
 
 def lander(observation_space, action_space, env_id):

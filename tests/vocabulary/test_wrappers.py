@@ -8,11 +8,9 @@ import pytest
 import torch as th
 from gymnasium import spaces, wrappers
 from sb3_contrib.common.wrappers import TimeFeatureWrapper
-from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
-    SubprocVecEnv,
     VecCheckNan,
     VecExtractDictObs,
     VecFrameStack,
@@ -21,7 +19,7 @@ from stable_baselines3.common.vec_env import (
 )
 
 from sb3_nser import vocabulary as voc
-from sb3_nser.errors import NSERWarning, UnsupportedError
+from sb3_nser.errors import ConfigurationError, NSERWarning, UnsupportedError
 from sb3_nser.vocabulary import registry
 
 
@@ -74,6 +72,17 @@ def test_pendulum_is_read_through(wrap):
     assert (vocabulary.actions.low, vocabulary.actions.high) == ((-2.0,), (2.0,)), (
         "N·m, however the agent's actions are scaled"
     )
+
+
+def test_the_zoos_history_holds_the_newest_observation():
+    zoo = pytest.importorskip("rl_zoo3.wrappers")
+    env = zoo.HistoryWrapper(pendulum(), 3)
+    vocabulary = voc.vocabulary_of(env)
+    env.reset(seed=0)
+    for _ in range(2):
+        observation, *_ = env.step(np.array([1.0], np.float32))
+    assert values(vocabulary, observation)["angular_velocity"] == pytest.approx([env.unwrapped.state[1]], abs=1e-5)
+    assert len(voc.vocabulary_of(env, "generic").features) == 12, "automatic names lose nothing"
 
 
 def test_rescaled_actions_are_the_torques_that_were_applied():
@@ -130,15 +139,6 @@ def test_frozen_lake_one_hot_and_its_own_map():
     assert plain["goal_down"].high == 2
 
 
-def test_a_map_is_read_across_processes():
-    venv = SubprocVecEnv([lambda: gym.make("FrozenLake-v1", map_name="8x8")] * 2, start_method="fork")
-    try:
-        assert "right_cell" in voc.vocabulary_of(VecMonitor(venv))
-        assert venv.reset().shape == (2,), "the workers are alive"
-    finally:
-        venv.close()
-
-
 def test_environments_with_different_maps_have_no_map():
     venv = DummyVecEnv([lambda d=d: gym.make("FrozenLake-v1", desc=d) for d in (["SFF", "FHF", "FFG"], ["SFF", "FFF", "FHG"])])
     with pytest.warns(NSERWarning, match="differ in 'desc'"):
@@ -154,6 +154,15 @@ def test_normalised_observations_lose_their_units(make):
     assert len(caught) == 1 and vocabulary.name == "generic" and vocabulary.features[0].unit == ""
     with pytest.raises(UnsupportedError, match="VecNormalize"):
         voc.vocabulary_of(env, registry.name_of("auto", env.spec.id))
+
+
+def test_normalised_images_have_neither_names_nor_positions():
+    class Picture(gym.Env):
+        spec = gym.spec("CartPole-v1")
+        observation_space, action_space = spaces.Box(-1, 1, (9, 9), np.float32), spaces.Discrete(2)
+
+    with pytest.raises(UnsupportedError, match=r"NormalizeObservation.*VecNormalize"):
+        voc.vocabulary_of(wrappers.NormalizeObservation(Picture()))
 
 
 class Halved(gym.ObservationWrapper):
@@ -196,6 +205,50 @@ def test_an_unknown_observation_wrapper_takes_the_names_unless_told_otherwise():
     assert voc.vocabulary_of(Halved(cartpole()), "cartpole").name == "cartpole"
     with pytest.warns(NSERWarning, match="TransformObservation"):
         voc.vocabulary_of(wrappers.TransformObservation(cartpole(), lambda obs: obs, None))
+
+
+class Rescaled(gym.Wrapper):
+    """A plain wrapper that does what it likes, and says so in its space."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.observation_space = spaces.Box(-1, 1, env.observation_space.shape, np.float32)
+
+
+class Percent(gym.Wrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.action_space = spaces.Box(-100, 100, (1,), np.float32)
+
+    def step(self, action):
+        return self.env.step(action / 50)
+
+
+def test_plain_wrappers_that_change_limits_are_not_trusted():
+    with pytest.warns(NSERWarning, match="Rescaled"):
+        assert voc.vocabulary_of(Rescaled(cartpole())).name == "generic"
+    with pytest.warns(NSERWarning, match="Percent"):
+        actions = voc.vocabulary_of(Percent(pendulum())).actions
+    assert actions.names == ("action_0",) and actions.high == (100.0,) and actions.units == ()
+
+
+def test_a_filter_is_seen_through_where_nothing_needed_is_missing():
+    timed = wrappers.TimeAwareObservation(pendulum(), flatten=False)
+    for keys, name in ((["obs"], "pendulum"), (["obs", "time"], "pendulum")):
+        env = wrappers.FilterObservation(timed, keys)
+        vocabulary = voc.vocabulary_of(env)
+        assert vocabulary.name == name
+        observation, _ = env.reset(seed=0)
+        seen = vocabulary.evaluate({key: value[None] for key, value in observation.items()})
+        assert seen["angular_velocity"].item() == pytest.approx(env.unwrapped.state[1], abs=1e-5)
+    with pytest.raises(UnsupportedError, match="Pendulum vocabulary reads"):
+        voc.vocabulary_of(wrappers.FilterObservation(timed, ["time"]))
+
+
+@pytest.mark.parametrize("env", [None, "CartPole-v1", 3, gym.spaces.Discrete(3)])
+def test_what_is_no_environment_is_said(env):
+    with pytest.raises(ConfigurationError, match="must be an environment"):
+        voc.vocabulary_of(env)
 
 
 def test_an_unknown_wrapper_of_another_form():
@@ -248,27 +301,6 @@ def test_dicts_stacked_and_extracted():
     stored = {"achieved_goal": np.array([[1, 2, 3, 4]]), "observation": np.array([[1, 2, 3, 4, 5, 6]])}
     assert vocabulary.evaluate(stored)["observation.0"].item() == 4.0, "the newer of two frames"
     assert len(voc.vocabulary_of(VecExtractDictObs(DummyVecEnv([goal_env]), "observation")).features) == 3
-
-
-def test_other_processes_show_their_names_only():
-    venv = SubprocVecEnv([lambda: wrappers.NormalizeObservation(cartpole())], start_method="fork")
-    try:
-        with pytest.warns(NSERWarning, match="NormalizeObservation"):
-            assert voc.vocabulary_of(venv).name == "generic"
-    finally:
-        venv.close()
-    venv = make_vec_env("CartPole-v1", 2, vec_env_cls=SubprocVecEnv, vec_env_kwargs={"start_method": "fork"})
-    try:
-        assert voc.vocabulary_of(VecNormalize(venv)).name == "cartpole"
-    finally:
-        venv.close()
-    venv = SubprocVecEnv([lambda: wrappers.RescaleAction(pendulum(), np.float32(-1), np.float32(1))], start_method="fork")
-    try:
-        with pytest.warns(NSERWarning, match="RescaleAction runs in another process"):
-            actions = voc.vocabulary_of(venv).actions
-        assert actions.names == ("action_0",) and actions.high == (1.0,) and actions.units == ()
-    finally:
-        venv.close()
 
 
 def test_images_ask_for_features_of_ones_own_and_the_line_shown_works():
