@@ -160,6 +160,7 @@ def test_failures_are_one_sentence_and_write_nothing(tmp_path: Path, capsys: Cap
     assert out.read_text() == "rules: ["
 
 
+@pytest.mark.slow
 def test_hints_of_a_run_are_translated_by_its_first_calls_and_judged_like_any_rule(tmp_path: Path) -> None:
     def translation(fact: str, action: str) -> str:
         return json.dumps({"rules": [{"facts": [fact], "action": action}]})
@@ -172,7 +173,7 @@ def test_hints_of_a_run_are_translated_by_its_first_calls_and_judged_like_any_ru
     settings = {"every": 1_000, "max_calls": 3, "blocking": True, "hints": hints}
     model = dqn(exploration_final_eps=1.0)
     callback = RuleInductionCallback(inducer=inducer, record=record, **settings)
-    model.learn(2_500, callback=callback)
+    model.learn(1_300, callback=callback)
     assert [request.form for request in inducer.requests] == ["hint", "hint", "evidence"]
     steps = [request.step for request in inducer.requests]
     assert steps[0] == 1_000 and steps[2] < 1_100  # the hints do not make the first question of its own wait
@@ -181,7 +182,7 @@ def test_hints_of_a_run_are_translated_by_its_first_calls_and_judged_like_any_ru
     assert callback.book["IF cart_position > 0 THEN avoid push_left"].rule.why == f"hint: {hints[1]}"
     assert "Hints from the user:\n- push right when" in inducer.requests[2].messages[1]["content"]
     again = RuleInductionCallback(replay_record=record, **settings)  # from the record, without a model
-    dqn(exploration_final_eps=1.0).learn(2_500, callback=again)
+    dqn(exploration_final_eps=1.0).learn(1_300, callback=again)
     assert again.book == callback.book
     with pytest.raises(ConfigurationError, match="hints='' is empty"):
         RuleInductionCallback(inducer=inducer, hints="")
