@@ -131,8 +131,10 @@ def _agreed(args: argparse.Namespace, file: Path) -> bool:
         print("Nothing was written: nobody can be asked here. --yes writes without asking.")
         return False
     pinned = ", pinned" if args.pin else ""
+    # input() would write its prompt to standard error
+    print(f"{'Append to' if file.exists() else 'Write to'} {file}{pinned}? [y/N] ", end="", flush=True)
     try:
-        answer = input(f"{'Append to' if file.exists() else 'Write to'} {file}{pinned}? [y/N] ")
+        answer = input()
     except EOFError:
         answer = ""
     if answer.strip().lower() in ("y", "yes"):

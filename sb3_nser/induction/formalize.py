@@ -191,7 +191,8 @@ def _relevant(vocabulary: Vocabulary, text: str) -> list[Feature]:
         return named if named else 0.5 * bool(said & _words(feature.meaning))
 
     features = offered(vocabulary)
-    spoken_of = [feature for feature in features if score(feature) > 0.0] or features
+    best = max(map(score, features), default=0.0)  # where a name is mentioned, a word in some meaning says nothing
+    spoken_of = [feature for feature in features if score(feature) >= min(best, 1.0)]
     ranked = sorted(spoken_of, key=score, reverse=True)[:SHOWN]  # stable: of equals the earlier one
     return [feature for feature in features if feature in ranked]
 
