@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from sb3_nser.induction.episodes import Experience
     from sb3_nser.vocabulary import Vocabulary
 
-_MODULES = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
+_MODULES = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"} | dict.fromkeys(
+    ("highway-", "merge-", "exit-v", "roundabout-", "intersection-", "parking-"), "highway_env"
+)
 """Prefix of an id -> module whose import registers it."""
 MAX_STEPS = 20_000
 """Most steps of random play."""
@@ -36,7 +38,9 @@ def import_for(env_id: str) -> None:
     try:
         importlib.import_module(module or known)
     except ImportError as error:
-        cure = f"give module:{env_id} with a module that can be imported" if module else f"pip install {known}"
+        cure = (
+            f"give module:{env_id} with a module that can be imported" if module else f"pip install {known.replace('_', '-')}"
+        )
         raise ConfigurationError(f"--env {env_id}: the module {module or known!r} is missing ({error}); {cure}.") from None
 
 
@@ -60,16 +64,15 @@ def make_env(env_id: str) -> gym.Env[Any, Any]:
     return env
 
 
-def vocabulary_of(env: gym.Env[Any, Any], env_id: str, vocabulary: str = "auto") -> Vocabulary:
+def vocabulary_of(env: gym.Env[Any, Any], vocabulary: str = "auto") -> Vocabulary:
     """
     :param env: the environment
-    :param env_id: its id
     :param vocabulary: ``auto`` or the name of a registered vocabulary
     :return: the names rules about it speak in
     """
-    from sb3_nser.vocabulary import vocabulary_for
+    from sb3_nser.vocabulary import vocabulary_of as seen_through_wrappers
 
-    return vocabulary_for(env.observation_space, env.action_space, env_id, vocabulary)
+    return seen_through_wrappers(env, vocabulary)  # reads FrozenLake's map and highway-env's scales from the environment too
 
 
 def random_experience(env: gym.Env[Any, Any], vocabulary: Vocabulary, episodes: int, seed: int = 0) -> Experience:

@@ -63,7 +63,7 @@ def run_formalize(args: argparse.Namespace) -> int:
     hint = check_hint(args.hint, "the hint")
     max_rules = as_int("--max-rules", args.max_rules, 1, 8)
     env = make_env(args.env)
-    vocabulary = vocabulary_of(env, args.env, args.vocabulary)
+    vocabulary = vocabulary_of(env, args.vocabulary)
     file = Path(args.output or "rules.yaml")
     if file.exists():
         read_rules(file, vocabulary, "-o")  # what cannot be appended to is known before anybody is asked

@@ -93,7 +93,7 @@ def run_check(args: argparse.Namespace) -> int:
     episodes = as_int("--episodes", args.episodes, 0, 1_000)
     text = read_text(args.file, "file")
     env = make_env(args.env) if args.env else None
-    vocabulary = vocabulary_of(env, args.env, args.vocabulary) if env is not None else None
+    vocabulary = vocabulary_of(env, args.vocabulary) if env is not None else None
     sound, found = review(text, vocabulary)
     played = ""
     if env is not None and vocabulary is not None and episodes and sound:
