@@ -124,8 +124,9 @@ class RuleInductionCallback(PriorityCallback):
     :param temperature: randomness of the model, 0 to 2
     :param seed: base seed of the calls (call k uses ``seed + k``) and of the fitting
     :param keep_alive: how long the server keeps the model loaded
-    :param prompt_forms: forms used in turn, of ``"evidence"``, ``"names"`` (both show little at a time and suit small models)
-        and ``"free"`` (shows everything, the model composes conditions itself); default what suits the vocabulary
+    :param prompt_forms: forms used in turn, of ``"evidence"``, ``"names"`` (both show little at a time and suit small models),
+        ``"free"`` (shows everything, the model composes conditions itself) and ``"rich"`` (the same with ranges and facts that
+        held earlier in the episode); default what suits the vocabulary
     :param max_transitions: newest transitions that rules are fitted and judged on
     :param rules_file: YAML file of rules that are loaded at training start (``pinned: true`` rules are never pruned)
     :param save_rules: YAML file to which the rule book is written whenever it changes
@@ -357,12 +358,13 @@ class RuleInductionCallback(PriorityCallback):
         session = self.session
         active = session.book.active()
         if active:
-            score = scorer(build_bank(active, session.vocabulary), session.vocabulary)
+            bank = build_bank(active, session.vocabulary)
+            score = scorer(bank, session.vocabulary)
 
             def score_transitions(rows: Transitions) -> np.ndarray:
-                return score(rows.observations, rows.next_observations, rows.actions)
+                return score(rows.observations, rows.next_observations, rows.actions, rows.episodes, rows.n_envs)
 
-            self.buffer.set_scorer(score_transitions, session.state(), keep_scores=keep_scores)
+            self.buffer.set_scorer(score_transitions, session.state(), keep_scores=keep_scores, history=bank.history)
         else:
             self.buffer.set_scorer(None, session.state())
         self._save()

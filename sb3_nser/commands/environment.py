@@ -108,7 +108,8 @@ def random_experience(env: gym.Env[Any, Any], vocabulary: Vocabulary, episodes: 
             if done >= episodes:
                 break
             observation, _ = env.reset()
-    return collect(SavedEpisodes(buffer), vocabulary, 0.99, MAX_STEPS)
+    objects = [f"{group.name}:{name}" for group in vocabulary.objects for name in ("", *(f.name for f in group.features))]
+    return collect(SavedEpisodes(buffer), vocabulary, 0.99, MAX_STEPS, objects)
 
 
 def _stored(observation: Any) -> Any:

@@ -63,12 +63,15 @@ def no_experience(vocabulary: Vocabulary) -> Experience:
     return Experience(columns, np.zeros(shape), np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
 
 
-def collect(source: EpisodeSource, vocabulary: Vocabulary, gamma: float, max_transitions: int) -> Experience:
+def collect(
+    source: EpisodeSource, vocabulary: Vocabulary, gamma: float, max_transitions: int, objects: Sequence[str] = ()
+) -> Experience:
     """
     :param source: the replay buffer
     :param vocabulary: names for its raw observations
     :param gamma: the algorithm's discount
     :param max_transitions: most transitions, newest episodes first, at least one episode if there is one
+    :param objects: features of objects to compute (see ``object_features``)
     :return: episodes in the order in which they happened; empty columns if no episode is complete
     """
     episodes = [
@@ -80,10 +83,12 @@ def collect(source: EpisodeSource, vocabulary: Vocabulary, gamma: float, max_tra
         return no_experience(vocabulary)
     lengths = np.array([len(episode.indices) for episode in episodes])
     rows = source.transitions(np.concatenate([episode.indices for episode in episodes]))
-    columns = {name: column.numpy() for name, column in vocabulary.evaluate(rows.observations, rows.next_observations).items()}
+    names = [feature.name for feature in vocabulary.features]
+    found = vocabulary.evaluate(rows.observations, rows.next_observations, [*names, *objects])
+    columns = {name: column.numpy() for name, column in found.items()}
     rewards = np.asarray(rows.rewards, np.float64).reshape(-1)
     return Experience(
-        columns,
+        {name: columns[name] for name in names},
         vocabulary.actions.from_buffer(rows.actions),
         rewards,
         np.concatenate(
@@ -93,4 +98,5 @@ def collect(source: EpisodeSource, vocabulary: Vocabulary, gamma: float, max_tra
             ]
         ),
         np.repeat(np.arange(len(episodes)), lengths),
+        {name: columns[name] for name in objects},
     )

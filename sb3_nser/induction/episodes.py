@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch as th
@@ -54,6 +54,8 @@ class Experience:
     :param rewards: shape (N,)
     :param returns: discounted return-to-go, shape (N,)
     :param episode_ids: shape (N,), one number per episode, rising with time
+    :param objects: features of objects that rules ask for (``object:kind``) -> float32 array of shape (N, places); no prompt
+        shows them
     """
 
     columns: dict[str, np.ndarray]
@@ -61,6 +63,7 @@ class Experience:
     rewards: np.ndarray
     returns: np.ndarray
     episode_ids: np.ndarray
+    objects: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.returns)
@@ -71,11 +74,14 @@ class Experience:
         :return: those rows alone
         """
         columns = {name: column[rows] for name, column in self.columns.items()}
-        return Experience(columns, self.actions[rows], self.rewards[rows], self.returns[rows], self.episode_ids[rows])
+        objects = {name: column[rows] for name, column in self.objects.items()}
+        return Experience(
+            columns, self.actions[rows], self.rewards[rows], self.returns[rows], self.episode_ids[rows], objects
+        )
 
     def tensors(self) -> dict[str, th.Tensor]:
-        """:return: the columns as tensors that share their memory"""
-        return {name: th.from_numpy(column) for name, column in self.columns.items()}
+        """:return: the columns, those of objects too, as tensors that share their memory"""
+        return {name: th.from_numpy(column) for name, column in (self.columns | self.objects).items()}
 
     @property
     def rewarded(self) -> bool:

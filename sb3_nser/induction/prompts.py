@@ -3,7 +3,8 @@
 Small models are the yardstick: they copy whatever stands in a prompt, so that each call shows two features only, its
 conditions ready-made, and later calls show other ones. Two forms are used in turn, since neither wins on every task:
 ``evidence`` shows counted contrasts and episodes, ``names`` only names and the task. A third, ``free``, is for models that can
-compose: it shows everything at once and leaves conditions and thresholds to the model.
+compose: it shows everything at once and leaves conditions and thresholds to the model; a fourth, ``rich``, offers ranges and
+facts that held earlier in the episode as well.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from dataclasses import dataclass
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.induction.episodes import Contrast, Experience, conditions, contrast_lines, contrasts, feature_lines
 from sb3_nser.rules.schema import facts, heads, is_record, offered
+from sb3_nser.rules.schema import numbers as numbers_of
 from sb3_nser.vocabulary import ActionSet, Vocabulary
 
-FORMS = ("evidence", "names", "free")
+FORMS = ("evidence", "names", "free", "rich")
+OPEN_FORMS = ("free", "rich")
+"""Those in which the model composes conditions itself."""
 WIDTH = 2
 """Features shown in one call."""
 
@@ -105,7 +109,7 @@ def conditions_for(vocabulary: Vocabulary, experience: Experience, form: str, se
 
 
 def _focus(vocabulary: Vocabulary, experience: Experience, form: str, settings: PromptSettings) -> _Focus:
-    if form == "free":
+    if form in OPEN_FORMS:
         counted = tuple(item for group in contrasts(experience, vocabulary) for item in group)
         return _Focus(tuple(feature.name for feature in offered(vocabulary)), (), counted)
     turn = settings.number // len(forms_for(vocabulary))
@@ -132,8 +136,17 @@ def _rotated(names: list[str], turn: int) -> list[str]:
     return [*names[: WIDTH - 1], others[(turn // 3) % len(others)]]
 
 
-def _example(vocabulary: Vocabulary, focus: _Focus) -> str:
+def _example(vocabulary: Vocabulary, focus: _Focus, form: str) -> str:
     continuous = vocabulary.actions.continuous
+    if form == "rich":
+        action = '"heater_power","action_op":">","action_value":0.5' if continuous else '"heat"'
+        numbers, symbols = bool(numbers_of(vocabulary)), bool(facts(vocabulary))
+        facts_part = '"facts":["window is closed"],' if symbols else ""
+        range_part = '"thresholds":[],"ranges":[{"feature":"room_temperature","low":12,"high":17.5}],' if numbers else ""
+        earlier_part = '"earlier":["door is open"],' if symbols else ""
+        why = "It got cold while the door was open." if symbols else "A cool room needs heat."
+        meant = " (earlier: what held at some earlier step of the episode)" if symbols else ""
+        return f'{{"rules":[{{{facts_part}{range_part}{earlier_part}"action":{action},"why":"{why}"}}]}}{meant}'
     if not focus.conditions:
         symbolic = not any(vocabulary[name].kind == "number" for name in focus.features)
         return _EXAMPLES["free_continuous" if continuous else "free_symbolic" if symbolic else "free"]
@@ -155,7 +168,7 @@ def build_messages(
     :param vocabulary: names, task
     :param experience: the agent's own episodes; may be empty
     :param feedback: lines on rules proposed before
-    :param form: ``evidence``, ``names`` or ``free``
+    :param form: ``evidence``, ``names``, ``free`` or ``rich``
     :param settings: budget, count, number of the call
     :return: chat messages within ``settings.budget`` characters; optional blocks are shortened, then left out, to fit
     :raises ConfigurationError: if names and task alone do not fit, or the form is unknown
@@ -172,7 +185,7 @@ def build_messages(
     record = is_record(vocabulary, focus.conditions)
     wish = "which action helps in which situation?" if record else "for different actions, the most useful first."
     closing = (
-        f"Form of the answer (example from another domain): {_example(vocabulary, focus)}\n"
+        f"Form of the answer (example from another domain): {_example(vocabulary, focus, form)}\n"
         f"Give {settings.max_rules} different rules for this task{':' if record else ','} {wish}"
     )
     room = settings.budget - len(_SYSTEM) - sum(len(part) + 2 for part in (*fixed, closing))

@@ -22,6 +22,7 @@ from sb3_nser.induction.settings import SessionSettings
 from sb3_nser.induction.worker import CallRunner
 from sb3_nser.logic import Dataset, judge
 from sb3_nser.rules import Entry, RuleBook, moved_rule
+from sb3_nser.rules.check import object_features
 from sb3_nser.rules.evidence import describe_lift, percent
 from sb3_nser.rules.schema import parse_reply, reply_schema
 from sb3_nser.vocabulary import Vocabulary
@@ -124,7 +125,7 @@ class InductionSession:
         :return: True if the rules in force, or their weights, may have changed
         """
         started = time.perf_counter()
-        experience = collect(source, self.vocabulary, gamma, self._settings.max_transitions)
+        experience = self._collect(source, gamma)
         judged = self._judge(experience, step)
         if self.budget.stopped:
             self.budget.passed(step)
@@ -149,7 +150,7 @@ class InductionSession:
             self._failed(InductionFailure("context", str(error)))
             return
         ready_made = conditions_for(self.vocabulary, experience, form, prompt)
-        schema = reply_schema(self.vocabulary, settings.rules_per_call, conditions=ready_made)
+        schema = reply_schema(self.vocabulary, settings.rules_per_call, conditions=ready_made, rich=form == "rich")
         self.budget.asked(step)
         learnt_from = experience.part(~self._dataset(experience).held_out) if len(experience) else experience
         self._calls.submit(
@@ -236,7 +237,7 @@ class InductionSession:
         self.budget.answered(reply.prompt_tokens + reply.reply_tokens, reply.seconds, len(proposal.new))
         if hint:
             self.budget.next_step = step  # the agent's own episodes need not wait for the hints
-        self._judge(collect(source, self.vocabulary, gamma, self._settings.max_transitions), step)
+        self._judge(self._collect(source, gamma), step)
         verdicts = {str(rule): _verdict(self.book[rule.key]) for rule in rules}
         if parsed is not None:
             verdicts |= {sentence: "refused" for sentence in parsed.refused}
@@ -255,6 +256,10 @@ class InductionSession:
         if self.budget.failures_in_a_row >= self.budget.max_failures:
             self._warn("stopped", f"{self.budget.stopped}; the model is not asked again in this run.")
         return failure
+
+    def _collect(self, source: EpisodeSource, gamma: float) -> Experience:
+        objects = object_features((entry.rule for entry in self.book.candidates()), self.vocabulary)
+        return collect(source, self.vocabulary, gamma, self._settings.max_transitions, objects)
 
     def _judge(self, experience: Experience, step: int) -> bool:
         """Fit every candidate on part of the episodes and let the other part decide, once per rule and step."""

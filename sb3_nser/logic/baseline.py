@@ -30,7 +30,7 @@ class Baseline:
         self._plan: list[tuple[str, float, float, tuple[float, ...]]] = []
         skipped, columns = set(leave_out), 0
         for name in sorted(features):
-            if name in skipped or columns >= MAX_COLUMNS:
+            if name in skipped or columns >= MAX_COLUMNS or features[name].dim() > 1:  # those of objects have no fixed place
                 continue
             values = _finite(features[name])
             codes = th.unique(values)

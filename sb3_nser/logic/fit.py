@@ -25,8 +25,10 @@ import torch as th
 from numpy.typing import ArrayLike
 
 from sb3_nser.errors import ConfigurationError
-from sb3_nser.logic.bank import HEAD_TAU_BOUNDS, TAU_BOUNDS, Rows, RuleBank
+from sb3_nser.logic.bank import HEAD_TAU_BOUNDS, TAU_BOUNDS, RuleBank
 from sb3_nser.logic.baseline import Baseline
+from sb3_nser.logic.grounded import Rows
+from sb3_nser.logic.steps import Steps
 from sb3_nser.rules.evidence import varies
 
 MAX_ROWS = 10_000
@@ -90,7 +92,8 @@ def fit(
     :param prior_strength: rows' worth of belief in the proposer: confidence and effect are pulled towards it; higher changes
         confidences more slowly
     :param seed: seed of the choice of rows if there are more than 10,000
-    :param episode_ids: episode per row, shape (N,); makes the standard errors honest about rows that share a return
+    :param episode_ids: episode per row, shape (N,); makes the standard errors honest about rows that share a return. Rules
+        that speak of earlier steps need it, with the rows of an episode one after the other
     :param baseline: what explains the returns from the state; fitted on these rows if None
     :return: what happened
     :raises ConfigurationError: if shapes differ or a return is not finite
@@ -106,22 +109,25 @@ def fit(
     if not count or rows < 2 or not varies(target):
         zeros = (0.0,) * count
         return FitReport(rows, 0, time.perf_counter() - began, zeros, zeros, zeros, zeros, zeros, confidence)
+    steps_of = None if episode_ids is None or not bank.history else Steps.of(np.asarray(episode_ids))
     base = baseline if baseline is not None else Baseline(features)
     design = base.design(features)
     residual = base.residual(design, th.from_numpy(target)[:, None])[:, 0]
     residual = (residual / residual.std().clamp(min=1e-9)).float()
-    problem = _Problem(bank, bank.prepare(features), th.as_tensor(actions), residual, base, design, prior_strength)
+    prepared = bank.prepare(features, steps_of)
+    problem = _Problem(bank, prepared, th.as_tensor(actions), residual, base, design, prior_strength)
     chosen = problem
     if rows > MAX_ROWS:
-        index = np.sort(np.random.default_rng(seed).choice(rows, MAX_ROWS, replace=False))
-        chosen = problem.subset(th.from_numpy(index))
+        random = np.random.default_rng(seed)
+        index = _whole_episodes(steps_of, random) if steps_of else random.choice(rows, MAX_ROWS, replace=False)
+        chosen = problem.subset(th.from_numpy(np.sort(index)))
     start = _parameters(bank)
     with th.no_grad():
         before, share = problem.gains()[0], problem.share()
     with th.enable_grad():
         done = _descend(chosen, steps, lr)
     with th.no_grad():
-        _undo(bank, start, (problem.share() < MIN_SHARE * share) | (problem.gains()[0] < before))
+        _undo(bank, start, (problem.share() < MIN_SHARE * share) | (problem.gains()[0] < before) | bank.crossed())
         after = problem.gains()[0]
         effect, z, amount = problem.effects(None if episode_ids is None else np.asarray(episode_ids))
         # how sure the data are that the effect is positive, weighed against the prior by the number of informative rows
@@ -142,6 +148,16 @@ def fit(
         moved=moved,
         confidence=tuple(bank.confidence.tolist()),
     )
+
+
+def _whole_episodes(steps: Steps, random: np.random.Generator) -> np.ndarray:
+    """Rows of episodes drawn at random, about MAX_ROWS of them: a step needs the earlier ones of its episode."""
+    episodes = steps.episodes.numpy()
+    order = random.permutation(int(episodes.max()) + 1)
+    kept = np.cumsum(np.bincount(episodes)[order]) <= MAX_ROWS
+    kept[0] = True
+    index: np.ndarray = np.flatnonzero(np.isin(episodes, order[kept]))[:MAX_ROWS]
+    return index
 
 
 class _Problem:
@@ -256,7 +272,7 @@ def _bound(bank: RuleBank, start: tuple[th.Tensor, ...], units: tuple[th.Tensor,
 
 def _undo(bank: RuleBank, start: tuple[th.Tensor, ...], which: th.Tensor) -> None:
     """Put the rules marked in ``which`` (K,) back to where they started."""
-    literal = (bank._assign[: len(bank.theta)] @ which.float()) > 0.5
+    literal = which[bank._owner]
     for parameter, origin, mask in zip(
         (bank.theta, bank.log_tau, bank.head_theta, bank.head_log_tau), start, (literal, literal, which, which), strict=True
     ):
@@ -265,5 +281,5 @@ def _undo(bank: RuleBank, start: tuple[th.Tensor, ...], which: th.Tensor) -> Non
 
 
 def _moved(bank: RuleBank, theta: th.Tensor) -> tuple[float, ...]:
-    distance = ((bank.theta - theta) / bank.scale).abs().tolist()
-    return tuple(max((distance[at] for number, at in slots if number), default=0.0) for slots in bank._slots)
+    distance = ((bank.theta - theta) / bank.scale).abs()
+    return tuple(max((float(distance[at]) for mine in conditions for at in mine), default=0.0) for conditions in bank._owned)

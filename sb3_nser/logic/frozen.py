@@ -38,15 +38,16 @@ class FrozenBank:
         self._theta = _array(bank.theta)[:, None]
         # the sign is turned here, since the reciprocal needs −z
         self._steepness = -(self._sign * np.exp(-_array(bank.log_tau)) / _array(bank.scale))[:, None]
-        self._crisp_column, self._crisp_code = _array(bank._crisp_column), _array(bank._crisp_code)[:, None]
+        self._about = np.flatnonzero(_array(bank._about))
+        self._crisp_column, self._crisp_codes = _array(bank._crisp_column), _array(bank._crisp_codes)
         self._crisp_negated = _array(bank._crisp_negated)[:, None]
         numbers = len(self._column)
         # literals in layers: the first condition of every rule, then the second ones; what is missing stays 1
-        self._layers = max(len(slots) for slots in bank._slots)
+        self._layers = max(len(body) for body in bank.plan.bodies)
         self._place = np.empty(numbers + len(self._crisp_column), dtype=np.int64)
-        for k, slots in enumerate(bank._slots):
-            for layer, (is_number, at) in enumerate(slots):
-                self._place[at if is_number else numbers + at] = layer * len(bank.rules) + k
+        for k, body in enumerate(bank.plan.bodies):
+            for layer, (kind, at) in enumerate(body):
+                self._place[at if kind == "number" else numbers + at] = layer * len(bank.rules) + k
         self._head_index = _array(bank._head_index)[:, None]
         self._head_theta = _array(bank.head_theta)[:, None]
         self._head_steepness = -(_array(bank._head_sign) * np.exp(-_array(bank.head_log_tau)) / _array(bank.head_scale))[
@@ -58,8 +59,9 @@ class FrozenBank:
 
     @staticmethod
     def fits(bank: RuleBank) -> bool:
-        """:return: whether the bank's t-norm is the product and every rule has a condition"""
-        return isinstance(bank.tnorm, Product) and bool(bank.rules) and all(bank._slots)
+        """:return: whether the t-norm is the product and every rule a conjunction of literals (``NOT x about 1`` is none)"""
+        plain = not bank.plan.formulas and not bool(bank._opposite.any())
+        return isinstance(bank.tnorm, Product) and bool(bank.rules) and plain
 
     def score(self, features: Mapping[str, th.Tensor], actions: npt.NDArray[np.generic]) -> FloatArray:
         """
@@ -88,13 +90,22 @@ class FrozenBank:
                 z -= self._theta
                 z *= self._steepness
                 np.clip(z, -_STEEPEST, _STEEPEST, out=z)
+                if len(self._about):  # a bell, whose reciprocal is e^(z²/2); less 1, which is added below
+                    bell = np.minimum(np.float32(0.5) * np.square(z[self._about]), _STEEPEST)
                 if dirty:
                     z[unknown[self._column]] = _STEEPEST
                 np.exp(z, out=z)
+                if len(self._about):
+                    known = ~unknown[self._column[self._about]]
+                    z[self._about] = np.where(known, np.expm1(bell), z[self._about])
                 z += np.float32(1.0)
                 reciprocals[self._place[:numbers]] = z
             if len(self._crisp_column):
-                holds = (columns[self._crisp_column] == self._crisp_code) != self._crisp_negated
+                of_each = columns[self._crisp_column]
+                holds = of_each == self._crisp_codes[:, :1]
+                for other in range(1, self._crisp_codes.shape[1]):
+                    holds |= of_each == self._crisp_codes[:, other : other + 1]
+                holds = holds != self._crisp_negated
                 if dirty:
                     holds &= ~unknown[self._crisp_column]
                 reciprocals[self._place[numbers:]] = np.where(holds, 1.0 / (1.0 - EPSILON), 1.0 / EPSILON)

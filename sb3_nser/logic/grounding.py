@@ -14,6 +14,7 @@ from sb3_nser.errors import ConfigurationError
 from sb3_nser.logic.bank import RuleBank
 from sb3_nser.logic.baseline import Baseline
 from sb3_nser.logic.fit import fit
+from sb3_nser.logic.steps import Steps
 from sb3_nser.rules.entry import AdmissionPolicy, Entry, Judgement, moved_rule
 from sb3_nser.rules.evidence import detrend, measure, varies
 from sb3_nser.rules.model import Rule
@@ -25,10 +26,10 @@ class Dataset:
     """
     Logged transitions, ready for fitting and measuring.
 
-    :param features: name -> float32 tensor of shape (N,)
+    :param features: name -> float32 tensor of shape (N,), of objects (N, places)
     :param actions: in environment units, (N,) indices or (N, action_dim)
     :param returns: return-to-go per row, float64, shape (N,)
-    :param episode_ids: episode per row, growing with time, shape (N,)
+    :param episode_ids: episode per row, growing with time, shape (N,); the rows of an episode follow each other
     :param held_out: rows kept for measuring, bool, shape (N,); whole episodes
     """
 
@@ -52,6 +53,8 @@ class Dataset:
         seed: int = 0,
     ) -> Dataset:
         """
+        Rows of one episode are taken to be in the order in which they happened; where episodes alternate they are sorted.
+
         :param held_out_fraction: share of the episodes kept for measuring, in (0, 1); more narrows the intervals and coarsens
             the fit
         :param seed: seed of the choice of episodes
@@ -70,11 +73,15 @@ class Dataset:
         if not np.isfinite(target).all():
             raise ConfigurationError("returns must be finite; a reward or the final value is NaN or infinite.")
         episodes = np.unique(ids)
+        columns = {name: th.as_tensor(column).to(th.float32) for name, column in features.items()}
+        if np.count_nonzero(ids[1:] != ids[:-1]) >= max(len(episodes), 1):
+            order = np.argsort(ids, kind="stable")
+            ids, taken, target = ids[order], taken[order], target[order]
+            columns = {name: column[th.from_numpy(order)] for name, column in columns.items()}
         share = round(held_out_fraction * len(episodes))
         share = min(max(share, 1), len(episodes) - 1) if len(episodes) > 1 else 0
         # one in each run of consecutive episodes, so that both sides span the whole time
         chosen = _spread_choice(len(episodes), share, np.random.default_rng(seed))
-        columns = {name: th.as_tensor(column).to(th.float32) for name, column in features.items()}
         return cls(columns, taken, target, ids, np.isin(ids, episodes[chosen]))
 
     def part(self, held_out: bool) -> Dataset:
@@ -84,18 +91,25 @@ class Dataset:
         columns = {name: column[index] for name, column in self.features.items()}
         return Dataset(columns, self.actions[rows], self.returns[rows], self.episode_ids[rows], self.held_out[rows])
 
+    def steps(self, bank: RuleBank) -> Steps | None:
+        """:return: which rows are steps of one episode, None if the bank's rules do not ask"""
+        return Steps.of(self.episode_ids) if bank.history else None
+
 
 def scales_from(features: Mapping[str, th.Tensor]) -> dict[str, float]:
     """
     Spread of each feature in the data: half the width of its middle 68 %, which a few wild values cannot blow up, or the
     standard deviation where that is 0. Constant and empty features are left out; the bank has a rule for them.
 
-    :param features: name -> tensor of shape (N,)
+    :param features: name -> tensor of shape (N,), of objects (N, places)
     :return: name -> positive, finite scale
     """
     scales = {}
     for name, column in features.items():
         values = column.detach().to(th.float64).numpy()
+        there = features.get(name[: name.find(":") + 1])  # places without an object say nothing
+        if there is not None:
+            values = values[there.numpy() > 0.5]
         values = values[np.isfinite(values)]
         if not len(values):
             continue
@@ -177,8 +191,8 @@ def judge(
         explained = base.coefficients(base.design(train.features), th.from_numpy(train_target)[:, None])
         test_target = test_target - (base.design(test.features) @ explained)[:, 0].numpy()
     with th.no_grad():
-        body, match = bank.body(test.features).numpy(), bank.match(test.actions).numpy()
-        everywhere = bank.firing_strength(dataset.features, dataset.actions).numpy() > 0.5
+        body, match = bank.body(test.features, test.steps(bank)).numpy(), bank.match(test.actions).numpy()
+        everywhere = bank.firing_strength(dataset.features, dataset.actions, dataset.steps(bank)).numpy() > 0.5
     copies = _duplicates([entry.rule for entry in entries], everywhere, policy.agreement)
     fitted = bank.state()
     out = []

@@ -76,6 +76,10 @@ class Transitions:
     :param rewards: float32, shape ``(n,)``
     :param dones: float32, shape ``(n,)``: 1 where the episode ended, time limits included
     :param timeouts: float32, shape ``(n,)``: 1 where it ended by a time limit
+    :param episodes: given to a scorer that asked for a history (``set_scorer``): a number for each row's episode, int64, shape
+        ``(n,)``. The rows are consecutive steps then, each with all environments, so that the same environment's next step
+        follows ``n_envs`` rows later; else None, and the rows are in any order
+    :param n_envs: number of environments
     """
 
     observations: Observations
@@ -84,6 +88,8 @@ class Transitions:
     rewards: Array
     dones: Array
     timeouts: Array
+    episodes: IntArray | None = None
+    n_envs: int = 1
 
 
 @dataclass(frozen=True)
@@ -102,4 +108,4 @@ class Episode:
 
 
 Scorer = Callable[[Transitions], Array]
-"""Rule scores of transitions: shape ``(n,)``, numbers in [0, 1]."""
+"""Rule scores of transitions: shape ``(n,)``, numbers in [0, 1]; those of earlier steps that it asked for too."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from sb3_nser.arguments import as_int
 from sb3_nser.errors import NSERError
 from sb3_nser.replay.records import FloatArray, IntArray, Scorer
 from sb3_nser.replay.ring import RingMixin
@@ -24,6 +26,12 @@ _WAITING_SHARE = 32  # they are never more than this part of the buffer
 _PROBE = 8
 
 
+@dataclass(frozen=True)
+class _Scoring:
+    score: Scorer
+    history: int
+
+
 class ScoringMixin(RingMixin):
     """
     Keeps a score per slot up to date. Three spans of serials, oldest first: stale (to be scored again), fresh, new.
@@ -35,7 +43,7 @@ class ScoringMixin(RingMixin):
 
     def _init_scoring(self) -> None:
         self.rule_state: dict[str, Any] | None = None
-        self._scorer: Scorer | None = None
+        self._scorer: _Scoring | None = None
         self._stale_below = 0
         self._scored_until = 0
 
@@ -54,7 +62,14 @@ class ScoringMixin(RingMixin):
         filled = self._store.scores[: self.n_transitions]
         return float(filled.mean()) if len(filled) else 0.0
 
-    def set_scorer(self, scorer: Scorer | None, state: dict[str, Any] | None = None, *, keep_scores: bool = False) -> None:
+    def set_scorer(
+        self,
+        scorer: Scorer | None,
+        state: dict[str, Any] | None = None,
+        *,
+        keep_scores: bool = False,
+        history: int = 0,
+    ) -> None:
         """
         Give the function that scores transitions, or take it away.
 
@@ -65,13 +80,18 @@ class ScoringMixin(RingMixin):
         :param state: plain JSON data to be kept in ``rule_state`` and saved with the buffer
         :param keep_scores: True says that the rows have their scores from this very function (built anew after loading, say):
             nothing is scored again but what was waiting for it already
+        :param history: how many earlier steps of its episode a transition's score depends on. The scorer is then given
+            consecutive steps, with as many earlier ones of the same episodes before them as are stored and asked for
+            (``Transitions.episodes``). What the ring has overwritten by the time a row is scored does not count. More costs
+            more on every draw, up to ``history`` rows per environment
+        :raises ConfigurationError: if ``history`` is negative
         :raises NSERError: if the scores of the rows it is tried on have a wrong shape, are NaN or lie outside [0, 1]
         """
-        if scorer is not None and self._first_valid() < self._added:
-            newest = self._slots(max(self._first_valid(), self._added - _PROBE), self._added)[-_PROBE:]
-            _checked_scores(scorer(self.transitions(newest)), len(newest))
+        scoring = None if scorer is None else _Scoring(scorer, as_int("history", history, 0))
+        if scoring is not None and self._first_valid() < self._added:
+            self._scores_of(scoring, max(self._first_valid(), self._added - -(-_PROBE // self.n_envs)), self._added, _PROBE)
         self._flush()
-        self._scorer = scorer
+        self._scorer = scoring
         self.rule_state = state
         if scorer is None:
             self._store.clear_scores()
@@ -113,9 +133,40 @@ class ScoringMixin(RingMixin):
             self._score_span(self._scorer, low, self._stale_below)
             self._stale_below = low
 
-    def _score_span(self, scorer: Scorer, low: int, high: int) -> None:
+    def _scores_of(self, scorer: _Scoring, low: int, high: int, newest: int | None = None) -> FloatArray:
+        """
+        The scorer's own scores of a span of serials, environments together.
+
+        :param newest: look at so many of its newest rows only, if the order does not matter
+        """
+        if scorer.history == 0:
+            slots = self._slots(low, high)
+            slots = slots if newest is None else slots[-newest:]
+            return _checked_scores(scorer.score(self.transitions(slots)), len(slots))
+        start = self._context(low, scorer.history)
+        slots = self._slots(start, high)
+        rows = replace(self.transitions(slots), episodes=self._episode_numbers(start, high), n_envs=self.n_envs)
+        scores = _checked_scores(scorer.score(rows), len(slots))
+        return scores[(low - start) * self.n_envs :]
+
+    def _context(self, low: int, history: int) -> int:
+        """The serial from which on rows are needed to score from ``low`` on: no further back than the episodes began."""
+        first = max(self._first_valid(), low - history)
+        if first >= low:
+            return low
+        ends = self._episode_ends(first, low)
+        since = np.argmax(ends[::-1], axis=0)  # steps of each environment's episode before ``low``
+        since[~ends.any(axis=0)] = low - first
+        return low - int(since.max())
+
+    def _episode_numbers(self, low: int, high: int) -> IntArray:
+        ends = self._episode_ends(low, high)
+        before: IntArray = np.cumsum(ends, axis=0, dtype=np.int64) - ends
+        return (before * self.n_envs + np.arange(self.n_envs)).ravel()
+
+    def _score_span(self, scorer: _Scoring, low: int, high: int) -> None:
         slots = self._slots(low, high)
-        own = _checked_scores(scorer(self.transitions(slots)), len(slots)).reshape(-1, self.n_envs)
+        own = self._scores_of(scorer, low, high).reshape(-1, self.n_envs)
         after = self._own_scores[self._slots(high, high + 1)] if high < self._added else None
         if self.trace_decay > 0.0 and (own.any() or (after is not None and after.any())):
             steps = own if after is None else np.vstack([own, after])

@@ -14,6 +14,7 @@ from sb3_nser.rules.check import conflicts, contradictions, problems
 from sb3_nser.rules.entry import PINNED_REASON, STATUSES, AdmissionPolicy, Entry, Fitted, Judgement, decide, moved_rule
 from sb3_nser.rules.evidence import Evidence, describe_lift, percent
 from sb3_nser.rules.model import Rule
+from sb3_nser.rules.normal import packed, thresholds
 
 if typing.TYPE_CHECKING:
     from sb3_nser.vocabulary.features import Vocabulary
@@ -291,7 +292,7 @@ def owners_word(entry: Entry) -> Entry:
 
 
 def _unmoved(rule: Rule) -> Fitted:
-    theta = [item.value if isinstance(item.value, float) else None for item in rule.literals]
+    theta = [packed(item, thresholds(item)) for item in rule.literals]
     return {"theta": theta, "head_theta": rule.head.value}
 
 

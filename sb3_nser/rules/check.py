@@ -1,13 +1,15 @@
-"""What is wrong with a rule before any data is looked at: names, kinds, contradictions inside it and between rules."""
+"""What is wrong with a rule before any data is looked at: names, kinds, contradictions and repeats in it and between rules."""
 
 from __future__ import annotations
 
 import difflib
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from sb3_nser.rules.model import Head, Literal, Rule, format_number
-from sb3_nser.vocabulary.features import ActionSet, Feature, Vocabulary
+from sb3_nser.rules.formula import NUMBER_OPS, Condition, Literal, Quantified, children, leaves
+from sb3_nser.rules.model import Head, Rule, format_number
+from sb3_nser.rules.normal import conjuncts, normal_form
+from sb3_nser.rules.reason import implies, literal_contradictions, never_hold
+from sb3_nser.vocabulary.features import ActionSet, Feature, ObjectSet, Vocabulary
 
 
 def problems(rule: Rule, vocabulary: Vocabulary) -> list[str]:
@@ -18,40 +20,93 @@ def problems(rule: Rule, vocabulary: Vocabulary) -> list[str]:
     :param vocabulary: the names it may use
     :return: one sentence per problem, each naming the culprit and the cure; empty if the rule is fine
     """
-    found = [text for literal in rule.literals if (text := _literal_problem(literal, vocabulary))]
+    found = [text for condition in rule.literals for text in _condition_problems(condition, vocabulary)]
     head = _head_problem(rule.head, vocabulary.actions)
     if head:
         found.append(head)
+    return found + contradictions(rule.literals, features_by_name(vocabulary))
+
+
+def features_by_name(vocabulary: Vocabulary) -> dict[str, Feature]:
+    """:return: the features by the name that reasoning uses: ``carrying``, and ``object:kind`` for those of objects"""
     known = {feature.name: feature for feature in vocabulary.features}
-    return found + contradictions(rule.literals, known)
+    for group in vocabulary.objects:
+        known |= {f"{group.name}:{feature.name}": feature for feature in group.features}
+    return known
 
 
-def contradictions(literals: Iterable[Literal], features: dict[str, Feature] | None = None) -> list[str]:
+def object_features(rules: Iterable[Rule], vocabulary: Vocabulary) -> tuple[str, ...]:
+    """:return: what ``Vocabulary.evaluate`` has to compute of objects for these rules: ``object:``, ``object:kind``; sorted"""
+    known = features_by_name(vocabulary)
+    found: set[str] = set()
+    for rule in rules:
+        for literal, objects in (leaf for condition in rule.literals for leaf in leaves(condition)):
+            if objects:
+                found |= {f"{objects}:"} | {f"{objects}:{literal.feature}"} & set(known)
+    return tuple(sorted(found))
+
+
+def contradictions(literals: Iterable[Condition], features: Mapping[str, Feature] | None = None) -> list[str]:
     """
     Reasons why a conjunction can never hold, by intervals for numbers and by exclusion for categories.
 
     :param literals: the conjunction
-    :param features: the features by name; needed only to see that every value of a category is excluded
-    :return: one sentence per feature that contradicts itself; empty if the conjunction can hold
+    :param features: the features by name (see ``features_by_name``); needed only to see that every value of a category is
+        excluded
+    :return: one sentence per feature that contradicts itself, or one for a formula that does; empty if the conjunction can
+        hold, or nothing certain can be said
     """
-    by_feature: dict[str, list[Literal]] = {}
-    for literal in literals:
-        by_feature.setdefault(literal.feature, []).append(literal.canonical())
+    flat = conjuncts(normal_form(item) for item in literals)
+    found = literal_contradictions((item for item in flat if isinstance(item, Literal)), features)
+    if found or not never_hold(flat, features):
+        return found
+    alone = [item for item in flat if never_hold([item], features)]
+    if alone:
+        return [f"'{item}' can never hold." for item in alone]
+    return [f"'{' AND '.join(map(str, flat))}' can never hold."]
+
+
+def redundancies(rule: Rule, features: Mapping[str, Feature] | None = None) -> list[str]:
+    """
+    Conditions of a rule that change nothing: they always hold, or follow from the others.
+
+    :param rule: a rule that can hold (see ``contradictions``)
+    :param features: the features by name (see ``features_by_name``)
+    :return: one sentence per condition; without these conditions the rule says the same
+    """
     found = []
-    for name in sorted(by_feature):
-        group = by_feature[name]
-        low, high = _interval(group)
-        if low >= high:
-            found.append(f"{name} cannot be above {format_number(low)} and below {format_number(high)} at once.")
-        wanted = sorted({str(item.value) for item in group if item.op == "is" and not item.negated})
-        excluded = {str(item.value) for item in group if item.op == "is" and item.negated}
-        if len(wanted) > 1:
-            found.append(f"{name} cannot be {' and '.join(wanted)} at once.")
-        elif wanted and wanted[0] in excluded:
-            found.append(f"{name} cannot be {wanted[0]} and not {wanted[0]} at once.")
-        feature = (features or {}).get(name)
-        if feature is not None and feature.values and excluded >= set(feature.values):
-            found.append(f"every value of {name} is excluded.")
+    kept = list(rule.literals)
+    for condition in rule.literals:
+        others = list(kept)
+        others.remove(condition)
+        if implies([], condition, features):
+            found.append(f"'{condition}' always holds.")
+        elif others and implies(others, condition, features):
+            found.append(f"'{condition}' follows from '{' AND '.join(map(str, others))}'.")
+        else:
+            continue
+        kept = others
+    return found
+
+
+def subsumed(rules: Iterable[Rule], features: Mapping[str, Feature] | None = None) -> list[tuple[Rule, Rule, str]]:
+    """
+    Rules that another rule makes redundant: it has the same head and holds wherever they hold. Nothing is removed: the
+    narrower rule may still be the better one.
+
+    :param rules: the rules; repeats (equal keys) count once
+    :param features: the features by name (see ``features_by_name``)
+    :return: (narrower rule, wider rule, sentence), sorted by the rules' keys
+    """
+    ordered = _ordered(rules)
+    found = []
+    for narrow in ordered:
+        for wide in ordered:
+            if narrow is wide or (narrow.head, narrow.polarity) != (wide.head, wide.polarity):
+                continue
+            holds = all(implies(narrow.literals, condition, features) for condition in wide.literals)
+            if holds and not contradictions(narrow.literals, features):
+                found.append((narrow, wide, f"'{narrow}' adds nothing to '{wide}', which holds wherever it does."))
     return found
 
 
@@ -66,10 +121,7 @@ def conflicts(rules: Iterable[Rule]) -> list[tuple[Rule, Rule, str]]:
     :param rules: the rules; repeats (equal keys) count once
     :return: (rule, rule, sentence), sorted by the rules' keys
     """
-    unique: dict[str, Rule] = {}
-    for rule in rules:
-        unique.setdefault(rule.key, rule)
-    ordered = [unique[key] for key in sorted(unique)]
+    ordered = _ordered(rules)
     found = []
     for at, first in enumerate(ordered):
         for second in ordered[at + 1 :]:
@@ -77,6 +129,13 @@ def conflicts(rules: Iterable[Rule]) -> list[tuple[Rule, Rule, str]]:
             if clash and _bodies_overlap(first.literals, second.literals):
                 found.append((first, second, f"'{first}' and '{second}' {clash} in states where both hold."))
     return found
+
+
+def _ordered(rules: Iterable[Rule]) -> list[Rule]:
+    unique: dict[str, Rule] = {}
+    for rule in rules:
+        unique.setdefault(rule.key, rule)
+    return [unique[key] for key in sorted(unique)]
 
 
 def closest(name: str, names: Sequence[str]) -> str:
@@ -88,19 +147,34 @@ def closest(name: str, names: Sequence[str]) -> str:
     return f"known: {shown}."
 
 
-def _literal_problem(literal: Literal, vocabulary: Vocabulary) -> str:
-    if literal.feature not in vocabulary:
-        hint = closest(literal.feature, [feature.name for feature in vocabulary.features])
-        return f"unknown feature {literal.feature!r}; {hint}"
-    feature = vocabulary[literal.feature]
+def _condition_problems(condition: Condition, vocabulary: Vocabulary, objects: ObjectSet | None = None) -> list[str]:
+    if isinstance(condition, Literal):
+        text = _literal_problem(condition, vocabulary, objects)
+        return [text] if text else []
+    if isinstance(condition, Quantified) and not condition.temporal:
+        names = [group.name for group in vocabulary.objects]
+        if condition.over not in names:
+            offers = closest(condition.over, [*names, "earlier"])
+            return [f"'{condition.quantifier} {condition.over}': vocabulary {vocabulary.name!r} has no such objects; {offers}"]
+        objects = vocabulary.objects[names.index(condition.over)]
+    return [text for part in children(condition) for text in _condition_problems(part, vocabulary, objects)]
+
+
+def _literal_problem(literal: Literal, vocabulary: Vocabulary, objects: ObjectSet | None) -> str:
+    known = {feature.name: feature for feature in (*vocabulary.features, *(objects.features if objects else ()))}
+    feature = known.get(literal.feature)
+    if feature is None:
+        return f"unknown feature {literal.feature!r}; {closest(literal.feature, list(known))}"
     if feature.kind == "number":
-        if literal.op == "is":
-            return f"feature {feature.name!r} is a number: compare it with > or <, not with 'is {literal.value}'."
+        if literal.op in ("is", "in"):
+            wrong = f"is {literal.value}" if literal.op == "is" else "in"
+            return f"feature {feature.name!r} is a number: compare it with > or <, not with '{wrong}'."
         return ""
-    if literal.op != "is":
+    if literal.op in NUMBER_OPS:
         return f"feature {feature.name!r} is a {feature.kind}: use 'is' with one of {', '.join(feature.values)}."
-    if literal.value not in feature.values:
-        return f"feature {feature.name!r} has no value {literal.value!r}; {closest(str(literal.value), feature.values)}"
+    for value in literal.members:
+        if value not in feature.values:
+            return f"feature {feature.name!r} has no value {value!r}; {closest(value, feature.values)}"
     return ""
 
 
@@ -119,19 +193,8 @@ def _head_problem(head: Head, actions: ActionSet) -> str:
     return ""
 
 
-def _interval(literals: Iterable[Literal]) -> tuple[float, float]:
-    low, high = -math.inf, math.inf
-    for item in literals:
-        if isinstance(item.value, float):
-            if item.op == ">":
-                low = max(low, item.value)
-            elif item.op == "<":
-                high = min(high, item.value)
-    return low, high
-
-
-def _bodies_overlap(first: tuple[Literal, ...], second: tuple[Literal, ...]) -> bool:
-    one, two = {item.feature for item in first}, {item.feature for item in second}
+def _bodies_overlap(first: tuple[Condition, ...], second: tuple[Condition, ...]) -> bool:
+    one, two = ({(objects, item.feature) for part in body for item, objects in leaves(part)} for body in (first, second))
     return (one <= two or two <= one) and not contradictions((*first, *second))
 
 

@@ -8,14 +8,17 @@ from dataclasses import asdict, dataclass, field, fields, replace
 
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.rules.evidence import Evidence
+from sb3_nser.rules.formula import Condition
 from sb3_nser.rules.model import Rule
+from sb3_nser.rules.normal import with_thresholds
 
 Status = typing.Literal["admitted", "waiting", "rejected", "pruned", "invalid"]
 STATUSES: tuple[str, ...] = typing.get_args(Status)
 
 Fitted = dict[str, typing.Any]
-"""Fitted values of one rule as plain JSON: ``theta``, ``tau``, ``scale`` (lists, one item per literal, None for a literal
-without a threshold), ``head_theta``, ``head_tau``, ``head_scale`` (numbers or None) and ``confidence``."""
+"""Fitted values of one rule as plain JSON: ``theta``, ``tau``, ``scale`` (lists, one item per condition: None if it has no
+threshold, a number, or a list of numbers for ``between`` and formulas), ``head_theta``, ``head_tau``, ``head_scale`` (numbers
+or None) and ``confidence``."""
 
 PINNED_REASON = "pinned by the user"
 MAX_HISTORY = 50
@@ -146,14 +149,19 @@ def moved_rule(rule: Rule, fitted: Fitted | None) -> Rule:
     """:return: the rule with its fitted thresholds, rounded to three digits, for printing; as it is if it was never fitted."""
     if not fitted:
         return rule
-    literals = [
-        literal if theta is None else literal.model_copy(update={"value": float(f"{theta:.3g}")})
-        for literal, theta in zip(rule.literals, fitted.get("theta") or [None] * len(rule.literals), strict=True)
-    ]
+    thetas = fitted.get("theta") or [None] * len(rule.literals)
+    literals = [_moved(condition, theta) for condition, theta in zip(rule.literals, thetas, strict=True)]
     head = rule.head
     if fitted.get("head_theta") is not None:
         head = head.model_copy(update={"value": float(f"{fitted['head_theta']:.3g}")})
     return rule.model_copy(update={"literals": tuple(literals), "head": head})
+
+
+def _moved(condition: Condition, theta: typing.Any) -> Condition:
+    values = theta if isinstance(theta, list) else [theta]
+    if None in values:
+        return condition
+    return with_thresholds(condition, iter([float(f"{value:.3g}") for value in values]))
 
 
 def decide(entry: Entry, judgement: Judgement, policy: AdmissionPolicy, step: int, duplicate_id: str | None = None) -> Entry:

@@ -13,7 +13,9 @@ from sb3_nser.arguments import closest
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.rules.entry import STATUSES, Entry, Fitted, moved_rule
 from sb3_nser.rules.evidence import VERDICTS, Evidence, describe_evidence
+from sb3_nser.rules.formula import Condition, Literal
 from sb3_nser.rules.model import Rule
+from sb3_nser.rules.normal import thresholds
 from sb3_nser.rules.text import parse_rule
 
 YAML_FORMAT = 1
@@ -241,9 +243,12 @@ def _fitted(data: typing.Any, rule: Rule) -> Fitted:
     if not isinstance(data, Mapping) or set(data) - set(known):
         raise ConfigurationError(f"fitted must be a mapping with the keys {', '.join(known)}, got {data!r}.")
     for key, value in data.items():
-        items = value if key in _FITTED_LISTS else [value]
-        if not isinstance(items, list) or (key in _FITTED_LISTS and len(items) != len(rule.literals)):
-            raise ConfigurationError(f"fitted {key} must be a list with one item per condition of the rule.")
+        if key in _FITTED_LISTS and not _one_per_condition(value, rule):
+            raise ConfigurationError(
+                f"fitted {key} must be a list with one item per condition of the rule: null, a number, or a list with one "
+                "number per number in the condition."
+            )
+        items = _flat(value) if key in _FITTED_LISTS else [value]
         for number in items:
             if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
                 raise ConfigurationError(f"fitted {key} holds {number!r}, which is no number.")
@@ -252,3 +257,20 @@ def _fitted(data: typing.Any, rule: Rule) -> Fitted:
             if number is not None and key in ("tau", "scale", "head_tau", "head_scale") and number <= 0:
                 raise ConfigurationError(f"fitted {key} must hold positive numbers, got {number!r}.")
     return dict(data)
+
+
+def _one_per_condition(value: typing.Any, rule: Rule) -> bool:
+    if not isinstance(value, list) or len(value) != len(rule.literals):
+        return False
+    return all(item is None or _fits(item, condition) for item, condition in zip(value, rule.literals, strict=True))
+
+
+def _fits(item: typing.Any, condition: Condition) -> bool:
+    count = len(thresholds(condition))
+    if isinstance(condition, Literal) and count < 2:
+        return not isinstance(item, list)
+    return isinstance(item, list) and len(item) == count
+
+
+def _flat(items: list[typing.Any]) -> list[typing.Any]:
+    return [number for item in items for number in (item if isinstance(item, list) else [item])]

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sb3_nser.errors import ConfigurationError, printable
 from sb3_nser.rules.check import problems
+from sb3_nser.rules.formula import Condition, Quantified
 from sb3_nser.rules.model import Head, Literal, Rule, format_number
 from sb3_nser.rules.text import parse_literal
 from sb3_nser.vocabulary import ActionSet, Feature, Vocabulary
@@ -62,7 +63,7 @@ def _facts_of(feature: Feature) -> list[str]:
 
 
 def reply_schema(
-    vocabulary: Vocabulary, max_rules: int, max_literals: int = 2, conditions: Sequence[str] = ()
+    vocabulary: Vocabulary, max_rules: int, max_literals: int = 2, conditions: Sequence[str] = (), rich: bool = False
 ) -> dict[str, Any]:
     """
     :param vocabulary: what rules may speak of
@@ -70,6 +71,8 @@ def reply_schema(
     :param max_literals: most literals of each kind in one rule
     :param conditions: ready-made conditions to choose from (``pole_angle > 0.05``), those that the prompt shows. Choosing
         is easier for a small model than composing, and shorter; empty lets it compose thresholds and facts itself
+    :param rich: without ready-made conditions, offer ranges (``between``) and facts that held ``earlier`` in the episode too:
+        more than a small model can handle
     :return: a flat JSON schema, for Ollama's ``format``
     """
     if conditions:
@@ -90,6 +93,13 @@ def reply_schema(
             "maxItems": max_literals,
             "items": _object(threshold),
         }
+        if rich:
+            ends = {"feature": threshold["feature"], "low": {"type": "number"}, "high": {"type": "number"}}
+            rule["thresholds"]["minItems"] = 0  # a range may be all there is
+            rule["ranges"] = {"type": "array", "minItems": 0, "maxItems": 1, "items": _object(ends)}
+    if symbolic and rich:
+        rule["facts"]["minItems"] = 0
+        rule["earlier"] = _strings(symbolic, 1, minimum=0)
     rule["action"] = {"type": "string", "enum": list(vocabulary.actions.names)}
     if vocabulary.actions.continuous:
         rule |= {"action_op": {"type": "string", "enum": [">", "<"]}, "action_value": {"type": "number"}}
@@ -177,12 +187,21 @@ class _Threshold(BaseModel):
     value: float
 
 
+class _Range(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    feature: str = Field(max_length=64)
+    low: float
+    high: float
+
+
 class _WireRule(BaseModel):
     """One rule as it comes over the wire: lenient about what can be read without guessing."""
 
     model_config = ConfigDict(extra="ignore")
     facts: list[str] = Field(default_factory=list, max_length=8)
     thresholds: list[_Threshold] = Field(default_factory=list, max_length=8)
+    ranges: list[_Range] = Field(default_factory=list, max_length=8)
+    earlier: list[str] = Field(default_factory=list, max_length=8)
     action: str = Field(max_length=128)
     action_op: str | None = None
     action_value: float | None = None
@@ -252,7 +271,7 @@ def parse_reply(text: str, vocabulary: Vocabulary, max_rules: int = 16, source: 
 
 def _read_rule(item: Any, vocabulary: Vocabulary, source: str, notes: _Notes, number: int) -> Rule:
     wire = _WireRule.model_validate(item)
-    literals = [parse_literal(fact) for fact in wire.facts]
+    literals: list[Condition] = [parse_literal(fact) for fact in wire.facts]
     for name, value in (item if isinstance(item, dict) else {}).items():
         if name in vocabulary and name not in _WireRule.model_fields and isinstance(value, str) and value != ANY:
             literals.append(Literal(feature=name, op="is", value=value))
@@ -261,6 +280,9 @@ def _read_rule(item: Any, vocabulary: Vocabulary, source: str, notes: _Notes, nu
         if op is None:
             raise ConfigurationError(f"operator {threshold.op!r} is not one of >, <.")
         literals.append(Literal(feature=threshold.feature, op=op, value=threshold.value))  # type: ignore[arg-type]
+    for span in wire.ranges:
+        literals.append(Literal(feature=span.feature, op="between", value=(span.low, span.high)))
+    literals += [Quantified(quantifier="exists", body=parse_literal(fact)) for fact in wire.earlier]
     if not literals:
         raise ConfigurationError("it has no condition.")
     confidence = wire.confidence
@@ -286,7 +308,7 @@ def _read_head(wire: _WireRule, vocabulary: Vocabulary) -> Head:
         return Head(action=wire.action)
     if wire.action not in vocabulary.actions.names:
         literal = parse_literal(wire.action)  # a head in one piece: torque > 0
-        if literal.op != "is" and not literal.negated:
-            return Head(action=literal.feature, op=literal.op, value=float(literal.value))
+        if literal.op in (">", "<") and not literal.negated:
+            return Head(action=literal.feature, op=literal.op, value=literal.numbers[0])
     op = _LENIENT_OPS.get((wire.action_op or "").strip())
     return Head(action=wire.action, op=op, value=wire.action_value if op else None)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from sb3_nser.vocabulary.classic import (
 )
 from sb3_nser.vocabulary.describe import describe
 from sb3_nser.vocabulary.env_id import env_id_of
-from sb3_nser.vocabulary.features import BOOLEAN_VALUES, ActionSet, Feature, Kind, Vocabulary
+from sb3_nser.vocabulary.features import BOOLEAN_VALUES, ActionSet, Feature, Kind, ObjectSet, Vocabulary
 from sb3_nser.vocabulary.grids import cliff_walking_vocabulary, frozen_lake_vocabulary
 from sb3_nser.vocabulary.highway import highway_vocabulary
 from sb3_nser.vocabulary.lander import lunar_lander_vocabulary
@@ -58,6 +58,7 @@ __all__ = [
     "ActionSet",
     "Feature",
     "Kind",
+    "ObjectSet",
     "Vocabulary",
     "automatic_vocabulary",
     "describe",

@@ -13,7 +13,7 @@ def describe(vocabulary: Vocabulary, summaries: Mapping[str, object] | None = No
 
     :param vocabulary: what to describe
     :param summaries: feature name -> what was observed of it, for example ``"seen -0.1..0.2"``; shown behind the meaning
-    :return: the task, the features with values or unit and range, and the actions
+    :return: the task, the features with values or unit and range, the objects, and the actions
     """
     summaries = summaries or {}
     lines = [f"Task: {vocabulary.task}", "Features:"]
@@ -22,6 +22,9 @@ def describe(vocabulary: Vocabulary, summaries: Mapping[str, object] | None = No
         if feature.name in summaries:
             line += f"; {summaries[feature.name]}"
         lines.append(line)
+    for group in vocabulary.objects:
+        lines.append(f"Objects for 'exists {group.name} (...)' and 'forall {group.name} (...)': {group.meaning}")
+        lines += [f"- {feature.name} ({_domain(feature)}): {feature.meaning}" for feature in group.features]
     actions = vocabulary.actions
     if actions.low is None or actions.high is None:
         lines.append(f"Actions: {', '.join(actions.names)}")

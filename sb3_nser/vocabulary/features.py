@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -141,6 +142,57 @@ class ActionSet:
         return scaled.astype(np.float32)
 
 
+RESERVED_OBJECTS = ("earlier", "within")
+"""What a quantifier says of steps; no object set may be called so."""
+
+
+@dataclass(frozen=True)
+class ObjectSet:
+    """Objects that rules may quantify over: ``exists object (kind is key AND distance < 3)``.
+
+    :param name: what a rule calls one of them, for example ``object``
+    :param meaning: one line in plain words
+    :param features: their features; a function returns one value per row and place, a tensor of shape (N, places)
+    :param present: takes what the features' functions take, returns booleans of shape (N, places): whether a place holds an
+        object. None: every place does
+    :raises ConfigurationError: if the name cannot stand in a rule, or two features share a name
+    """
+
+    name: str
+    meaning: str
+    features: tuple[Feature, ...]
+    present: Callable[[Any, Any], th.Tensor] | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_name(self.name, "object set")
+        if self.name.lower() in RESERVED_OBJECTS:
+            raise ConfigurationError(f"objects cannot be called {self.name!r}: rules say that of earlier steps.")
+        _check_distinct(f"object set {self.name!r}", self.features)
+
+    @classmethod
+    def of_rows(
+        cls, name: str, meaning: str, features: Sequence[Feature], rows: Callable[[Any], th.Tensor],
+        present: Callable[[th.Tensor], th.Tensor] | None = None,
+    ) -> ObjectSet:  # fmt: skip
+        """
+        Objects that are the rows of one array, such as a key of a Dict observation of shape (n_objects, k).
+
+        :param features: one per column, in order; their own functions are not called
+        :param rows: takes the decoded observation, returns that array, shape (N, n_objects, k)
+        :param present: takes the array, returns booleans (N, n_objects); None: rows that hold a number other than 0
+        """
+
+        def column(at: int, now: Any, _later: Any) -> th.Tensor:
+            return rows(now)[..., at]
+
+        def there(now: Any, _later: Any) -> th.Tensor:
+            table = rows(now)
+            return (table != 0).any(-1) if present is None else present(table)
+
+        columns = tuple(replace(feature, fn=partial(column, at)) for at, feature in enumerate(features))
+        return cls(name, meaning, columns, there)
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """Names for what the agent sees and does.
@@ -151,6 +203,8 @@ class Vocabulary:
     :param actions: the named actions
     :param decode: turns a batch of raw observations (tensor of shape (N, *observation_shape), for Dict spaces a dictionary of
         such tensors) into whatever the features' functions read; called once per batch. The default passes it through.
+    :param objects: sets of objects that rules may quantify over. Inside such a quantifier a rule may use the objects' features
+        and those of the state, so that no two of them may share a name
     :raises ConfigurationError: if two features share a name, or there is none
     """
 
@@ -159,14 +213,17 @@ class Vocabulary:
     features: tuple[Feature, ...]
     actions: ActionSet
     decode: Callable[[Batch], Any] | None = field(default=None, repr=False, compare=False)
+    objects: tuple[ObjectSet, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [feature.name for feature in self.features]
-        if not names:
+        if not self.features:
             raise ConfigurationError(f"vocabulary {self.name!r} has no features.")
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise ConfigurationError(f"vocabulary {self.name!r} names {', '.join(repeated)} twice; feature names must differ.")
+        _check_distinct(f"vocabulary {self.name!r}", self.features)
+        for group in self.objects:
+            _check_distinct(f"vocabulary {self.name!r} with {group.name!r}", (*self.features, *group.features))
+        groups = [group.name for group in self.objects]
+        if len(set(groups)) < len(groups):
+            raise ConfigurationError(f"object sets of vocabulary {self.name!r} must have different names, got {groups}.")
         object.__setattr__(self, "_by_name", {feature.name: feature for feature in self.features})
 
     def __contains__(self, name: object) -> bool:
@@ -192,35 +249,62 @@ class Vocabulary:
         :param observations: arrays or tensors of shape (N, *observation_shape), any real dtype; for Dict spaces a dictionary
             of them
         :param next_observations: the same shape; needed only by features with ``uses_next``
-        :param names: which features to compute, all of them by default
-        :return: name -> float32 tensor of shape (N,); booleans are 0/1, categories their index
+        :param names: which features to compute; by default all those of the state. ``object:kind`` asks for the feature
+            ``kind`` of the object set ``object``, ``object:`` for where there is one
+        :return: name -> float32 tensor of shape (N,), of objects (N, places); booleans are 0/1, categories their index
         :raises UnsupportedError: if the vocabulary cannot read such observations, or a feature returns another shape
         """
-        wanted = self.features if names is None else tuple(self._index[name] for name in names)
+        wanted = (
+            [(feature.name, feature, False) for feature in self.features] if names is None else list(map(self._find, names))
+        )
         decode = self.decode or _identity
         rows = n_rows(observations)
         now = decode(as_tensors(observations))
         later = None
-        if next_observations is not None and any(feature.uses_next for feature in wanted):
+        if next_observations is not None and any(feature.uses_next for _, feature, _ in wanted):
             later = decode(as_tensors(next_observations))
         out: dict[str, th.Tensor] = {}
-        for feature in wanted:
+        for name, feature, of_objects in wanted:
             try:
                 column = feature.fn(now, later if feature.uses_next else None)
             except UnsupportedError:
                 raise
             except Exception as error:
                 raise UnsupportedError(
-                    f"the function of feature {feature.name!r} of vocabulary {self.name!r} failed "
+                    f"the function of feature {name!r} of vocabulary {self.name!r} failed "
                     f"({type(error).__name__}: {error}); it takes the decoded observations and next observations."
                 ) from error
-            if column.shape != (rows,):
+            if column.shape[:1] != (rows,) or column.dim() != 1 + of_objects:
+                per = "row and place" if of_objects else "row"
                 raise UnsupportedError(
-                    f"feature {feature.name!r} of vocabulary {self.name!r} returned shape {tuple(column.shape)} "
-                    f"for {rows} observations; its function must return one value per row."
+                    f"feature {name!r} of vocabulary {self.name!r} returned shape {tuple(column.shape)} for {rows} "
+                    f"observations; its function must return one value per {per}."
                 )
-            out[feature.name] = column.to(th.float32)
+            out[name] = column.to(th.float32)
         return out
+
+    def _find(self, name: str) -> tuple[str, Feature, bool]:
+        """:return: the name, the feature behind it, and whether it is one of objects"""
+        group_name, colon, feature_name = name.partition(":")
+        if not colon:
+            return name, self._index[name], False
+        group = next(group for group in self.objects if group.name == group_name)
+        if feature_name:
+            return name, next(feature for feature in group.features if feature.name == feature_name), True
+        present = group.present or _everywhere(group.features[0])
+        uses_next = any(feature.uses_next for feature in group.features)
+        return name, Feature(group_name, "boolean", "whether there is one", present, uses_next=uses_next), True
+
+
+def _check_distinct(where: str, features: Sequence[Feature]) -> None:
+    names = [feature.name for feature in features]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ConfigurationError(f"{where} names {', '.join(repeated)} twice; feature names must differ.")
+
+
+def _everywhere(feature: Feature) -> Callable[[Any, Any], th.Tensor]:
+    return lambda now, later: th.ones_like(feature.fn(now, later), dtype=th.bool)
 
 
 def _identity(observations: Batch) -> Batch:

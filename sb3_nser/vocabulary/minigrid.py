@@ -16,6 +16,7 @@ from sb3_nser.errors import UnsupportedError
 from sb3_nser.vocabulary import partial_view as pv
 from sb3_nser.vocabulary.batches import Batch
 from sb3_nser.vocabulary.features import ActionSet, Feature, Vocabulary
+from sb3_nser.vocabulary.minigrid_objects import minigrid_objects
 from sb3_nser.vocabulary.minigrid_tasks import Task, task_for
 from sb3_nser.vocabulary.partial_view import Lookup, PartialView
 
@@ -51,7 +52,8 @@ def minigrid_vocabulary(
     task = task_for(env_id)
     actions = _actions(action_space)
     carries = "pickup" in actions.names and any(kind in task.kinds for kind in ("key", "ball", "box"))
-    return Vocabulary("minigrid", task.text, _features(task, carries), actions, decode)
+    objects = minigrid_objects(task.kinds, _CODES)
+    return Vocabulary("minigrid", task.text, _features(task, carries), actions, decode, objects)
 
 
 def _of_image(form: pv.ViewForm, observations: Batch) -> PartialView:

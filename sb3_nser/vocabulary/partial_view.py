@@ -154,6 +154,17 @@ class PartialView:
         state = self._codes(self.cells[rows, cell], 2)
         return th.where(rank == NOT_VISIBLE, N_STATES, state)
 
+    def others(self, part: int) -> th.Tensor:
+        """
+        :param part: 0 objects, 1 colours, 2 door states
+        :return: codes of the 48 cells other than the agent's own, the nearest first (``BY_RANK``), shape (N, 48), int64
+        """
+        codes = self._cache.get(("others", part))
+        if codes is None:
+            cells = self.cells[:, _cell_of_rank(self.cells.device)[:NOT_VISIBLE]]
+            codes = self._cache["others", part] = self._codes(cells.flatten(0, 1), part).reshape(-1, NOT_VISIBLE)
+        return codes
+
     def _code(self, cell: int, part: int) -> th.Tensor:
         code = self._cache.get((cell, part))
         if code is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -172,3 +174,17 @@ def test_the_free_form_shows_everything_and_leaves_conditions_to_the_model(words
         assert field in ("facts", "thresholds", "action", "action_op", "action_value", "why")
     assert '"facts"' in example or "thresholds" in rule
     assert '"thresholds"' in example or "facts" in rule
+
+
+@pytest.mark.parametrize("actions", [DISCRETE, CONTINUOUS])
+@pytest.mark.parametrize(("numbers", "categories"), [(2, 0), (0, 2), (2, 2)])
+def test_the_rich_form_shows_an_example_of_its_own_form(numbers: int, categories: int, actions: ActionSet) -> None:
+    words = vocabulary(numbers, categories, actions)
+    settings = PromptSettings(9_000)
+    text = build_messages(words, experience(words), [], "rich", settings)[1]["content"]
+    assert conditions_for(words, experience(words), "rich", settings) == ()
+    example = text.split("Form of the answer (example from another domain): ")[1].split("\n")[0]
+    shown = json.loads(example.split(" (earlier")[0])["rules"][0]
+    offered = reply_schema(words, 1, rich=True)["properties"]["rules"]["items"]["properties"]
+    assert list(shown) == list(offered)
+    assert ("earlier" in text) == (categories > 0)

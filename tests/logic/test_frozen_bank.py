@@ -23,6 +23,8 @@ BODIES = (
     "front is key",
     "front is not key AND open is yes AND angle < 0.5",
     "NOT open is yes AND speed < 0.3",
+    "angle between -0.5 and 0.3 AND front in {key, wall}",
+    "speed about 0.5 AND front not in {nothing, wall} AND angle between -2 and 2",
 )
 
 
@@ -30,10 +32,10 @@ BODIES = (
 @pytest.mark.parametrize("kind", ["discrete", "continuous"])
 @pytest.mark.parametrize("rows", [1, 7, 5000])
 def test_frozen_scores_are_those_of_the_bank(rows: int, kind: str, use_avoid: bool) -> None:
-    vocabulary, heads = (DISCRETE, ("left", "right", "avoid stay", "left"))
+    vocabulary, heads = (DISCRETE, ("left", "right", "avoid stay", "left", "right", "stay"))
     if kind == "continuous":
-        vocabulary, heads = (CONTINUOUS, ("torque > 0.5", "torque < -0.5", "avoid torque > 1", "torque > -1"))
-    bank = RuleBank([parse_rule(f"IF {b} THEN {h}") for b, h in zip(BODIES, heads, strict=True)], vocabulary, {"speed": 2.0})
+        vocabulary, heads = (CONTINUOUS, ("torque > 0.5", "torque < -0.5", "avoid torque > 1", "torque > -1") * 2)
+    bank = RuleBank([parse_rule(f"IF {b} THEN {h}") for b, h in zip(BODIES, heads, strict=False)], vocabulary, {"speed": 2.0})
     rng = np.random.default_rng(rows)
     columns = [rng.normal(size=rows), rng.normal(size=rows), rng.integers(0, 2, rows), rng.integers(0, 3, rows)]
     observations = np.stack(columns, axis=1).astype(np.float32)
@@ -51,5 +53,8 @@ def test_frozen_scores_are_those_of_the_bank(rows: int, kind: str, use_avoid: bo
 def test_other_tnorms_and_rules_without_a_condition_keep_to_the_bank() -> None:
     rule = parse_rule("IF angle > 0.1 THEN left")
     assert FrozenBank.fits(RuleBank([rule], DISCRETE, {}))
+    assert FrozenBank.fits(RuleBank([parse_rule(f"IF {body} THEN left") for body in BODIES], DISCRETE, {}))
     assert not FrozenBank.fits(RuleBank([rule], DISCRETE, {}, tnorm="goedel"))
+    for body in ("angle > 0 OR speed > 0", "NOT angle about 0", "NOT angle between 0 and 1", "exists earlier (angle > 0)"):
+        assert not FrozenBank.fits(RuleBank([parse_rule(f"IF {body} THEN left")], DISCRETE, {}))
     assert not FrozenBank.fits(RuleBank([], DISCRETE, {}))

@@ -283,3 +283,36 @@ def test_a_reply_that_keeps_to_the_schema_is_read_whole(vocabulary: Vocabulary, 
         assert len(parsed.rules) + len(parsed.refused) == len(data["rules"])
 
     check()
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=lambda item: item.name)
+def test_the_rich_form_is_as_flat_and_offers_more(vocabulary: Vocabulary) -> None:
+    rich = reply_schema(vocabulary, 3, rich=True)
+    rule = rich["properties"]["rules"]["items"]["properties"]
+    for node in every_node(rich):
+        assert not {"$ref", "anyOf", "const", "pattern", "oneOf"} & set(node)
+    assert ("ranges" in rule) == ("angle" in vocabulary) and ("earlier" in rule) == ("front" in vocabulary)
+    plain = reply_schema(vocabulary, 3)["properties"]["rules"]["items"]["properties"]
+    assert not {"ranges", "earlier"} & set(plain)  # what small models were measured with
+    assert reply_schema(vocabulary, 3, conditions=CONDITIONS[vocabulary.name], rich=True) == reply_schema(
+        vocabulary, 3, conditions=CONDITIONS[vocabulary.name]
+    )
+
+
+def test_a_rich_reply_is_read() -> None:
+    rule = {
+        "facts": ["front is key"],
+        "thresholds": [],
+        "ranges": [{"feature": "angle", "low": 0.5, "high": 0.1}],
+        "earlier": ["front is wall"],
+        "action": "torque",
+        "action_op": ">",
+        "action_value": 0,
+    }
+    parsed = parse_reply(reply(rule), ARM)
+    assert [item.key for item in parsed.rules] == [
+        "IF angle < 0.5 AND angle > 0.1 AND exists earlier (front is wall) AND front is key THEN torque > 0"
+    ]
+    for change in ({"earlier": ["angel > 0"]}, {"ranges": [{"feature": "angle", "low": 1, "high": 1}]}, {"earlier": "front"}):
+        parsed = parse_reply(reply(rule | change), ARM)
+        assert not parsed.rules and len(parsed.refused) == 1

@@ -137,4 +137,5 @@ def test_description_lists_what_rules_may_name():
     assert text.endswith("- torque (-2..2 N·m)")
     view = spaces.Box(0, 255, (7, 7, 3), np.uint8)
     text = voc.describe(voc.vocabulary_for(view, spaces.Discrete(7), "MiniGrid-DoorKey-5x5-v0"))
-    assert "- carrying (nothing | key): " in text and len(text.splitlines()) < 20
+    assert "- carrying (nothing | key): " in text and len(text.splitlines()) < 30
+    assert "exists object (...)" in text and "- kind (key | door | goal): what it is" in text
