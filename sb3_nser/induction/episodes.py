@@ -75,9 +75,7 @@ class Experience:
         """
         columns = {name: column[rows] for name, column in self.columns.items()}
         objects = {name: column[rows] for name, column in self.objects.items()}
-        return Experience(
-            columns, self.actions[rows], self.rewards[rows], self.returns[rows], self.episode_ids[rows], objects
-        )
+        return Experience(columns, self.actions[rows], self.rewards[rows], self.returns[rows], self.episode_ids[rows], objects)
 
     def tensors(self) -> dict[str, th.Tensor]:
         """:return: the columns, those of objects too, as tensors that share their memory"""
