@@ -123,9 +123,8 @@ class ScoringMixin(RingMixin):
         if self._added - new > chunk:  # a long time without a draw: the older part takes the way of stale rows
             new = self._stale_below = self._added - chunk
         # one call for a single row costs nearly as much as one for many
-        if (self._added - new) * self.n_envs >= min(
-            SCORE_TOGETHER, self.n_transitions // _WAITING_SHARE
-        ) and new < self._added:
+        waiting = min(SCORE_TOGETHER, self.n_transitions // _WAITING_SHARE)
+        if new < self._added and (self._added - new) * self.n_envs >= waiting:
             self._score_span(self._scorer, new, self._added)
             self._scored_until = self._added
         if self._stale_below > first:
