@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from sb3_nser.errors import NSERError, NSERWarning
 
 if TYPE_CHECKING:
-    from sb3_nser.callbacks import PriorityCallback, RuleInductionCallback
+    from sb3_nser.callbacks import RuleInductionCallback
     from sb3_nser.induction import OllamaInducer, OpenAIInducer, RandomInducer, TreeInducer
     from sb3_nser.induction.session import InductionRound
-    from sb3_nser.replay import NSERHerReplayBuffer, NSERReplayBuffer
+    from sb3_nser.replay import NSERHerReplayBuffer, NSERReplayBuffer, PriorityCallback
 
 __version__ = "0.1.0"
 
@@ -41,7 +41,7 @@ _HOMES = {
     "NSERReplayBuffer": "sb3_nser.replay",
     "OllamaInducer": "sb3_nser.induction",
     "OpenAIInducer": "sb3_nser.induction",
-    "PriorityCallback": "sb3_nser.callbacks",
+    "PriorityCallback": "sb3_nser.replay",
     "RandomInducer": "sb3_nser.induction",
     "RuleInductionCallback": "sb3_nser.callbacks",
     "TreeInducer": "sb3_nser.induction",

@@ -1,6 +1,7 @@
 """Stage 3: what is replayed. Knows nothing of rules; it is given their scores."""
 
 from sb3_nser.replay.buffers import NSERDictReplayBuffer, NSERReplayBuffer
+from sb3_nser.replay.callback import PriorityCallback
 from sb3_nser.replay.her import NSERHerReplayBuffer
 from sb3_nser.replay.learner import LearnerLink
 from sb3_nser.replay.mixin import PriorityMixin
@@ -15,6 +16,7 @@ __all__ = [
     "NSERDictReplayBuffer",
     "NSERHerReplayBuffer",
     "NSERReplayBuffer",
+    "PriorityCallback",
     "PriorityMixin",
     "SampleInfo",
     "Scorer",
