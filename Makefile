@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # pinned, and the CPU build where it can be had: an unpinned torch brings gigabytes of CUDA libraries
 TORCH ?= 2.13.0
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
-SOURCES := sb3_nser tests examples
+SOURCES := sb3_nser tests examples docs/hooks
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 

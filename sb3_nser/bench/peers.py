@@ -26,7 +26,7 @@ OPERATIONS = {
     "PER: update 256": ("update", 4),
     "PER: sample + update 256": ("sample_update", 4),
     "PER: add 1 + sample + update 256": ("step", 4),
-    "PER: rewrite all": ("rewrite", 1),
+    "PER: rewrite all": ("rewrite", 4),
 }
 """Name of a measurement: method of a contender, calls per turn."""
 

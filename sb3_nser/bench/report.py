@@ -87,7 +87,7 @@ class Report:
             "date": self.date,
             "versions": versions(),
             "python": platform.python_version(),
-            "machine": {"architecture": platform.machine(), "cpus": os.cpu_count()},
+            "machine": {"architecture": platform.machine(), "cpus": os.cpu_count(), "load_average": _load()},
             "measurements": [asdict(one) for one in self.measurements],
             **self.extra,
             "targets": [{**asdict(one), "met": one.met} for one in self.targets],
@@ -96,32 +96,39 @@ class Report:
 
     def as_text(self) -> str:
         """:return: tables that read well and are Markdown too"""
-        times = [
-            (
-                one.name,
-                one.backend,
-                f"{one.rows:,}",
-                duration(one.median_us),
-                " – ".join(duration(value) for value in one.quartiles_us),
-                "" if one.ratio_to_sb3 is None else f"{one.ratio_to_sb3:.2f}",
-            )
-            for one in self.measurements
-        ]
-        limits = [
-            (
-                one.name,
-                f"{one.value:.4g}",
-                f"{'≤' if one.better == 'lower' else '≥'} {one.limit:g}",
-                "yes" if one.met else "no",
-            )
-            for one in self.targets
-        ]
-        parts = [
-            table(("operation", "backend", self.count, "median", "middle half", "ratio to SB3"), times),
-            table(("target", "value", "limit", "met"), limits),
-            *self.notes,
-        ]
-        return "\n\n".join(parts)
+        return "\n\n".join([times_table(self.measurements, self.count), targets_table(self.targets), *self.notes])
+
+
+def times_table(measurements: Sequence[Measurement], count: str = "rows") -> str:
+    """
+    :param measurements: in the order of the lines
+    :param count: what their ``rows`` count
+    :return: a Markdown table
+    """
+    lines = [
+        (
+            one.name,
+            one.backend,
+            f"{one.rows:,}",
+            duration(one.median_us),
+            " – ".join(duration(value) for value in one.quartiles_us),
+            "" if one.ratio_to_sb3 is None else f"{one.ratio_to_sb3:.2f}",
+        )
+        for one in measurements
+    ]
+    return table(("operation", "backend", count, "median", "middle half", "ratio to SB3"), lines)
+
+
+def targets_table(targets: Sequence[Target]) -> str:
+    """
+    :param targets: in the order of the lines
+    :return: a Markdown table
+    """
+    lines = [
+        (one.name, f"{one.value:.4g}", f"{'≤' if one.better == 'lower' else '≥'} {one.limit:g}", "yes" if one.met else "no")
+        for one in targets
+    ]
+    return table(("target", "value", "limit", "met"), lines)
 
 
 def versions() -> dict[str, str | None]:
@@ -133,6 +140,10 @@ def versions() -> dict[str, str | None]:
         except PackageNotFoundError:
             found[name] = None
     return found
+
+
+def _load() -> float | None:
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None  # not on Windows
 
 
 def duration(microseconds: float) -> str:
