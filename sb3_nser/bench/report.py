@@ -70,6 +70,7 @@ class Report:
     :param extra: what else was found, plain JSON data
     :param notes: sentences for the reader of the table
     :param count: what ``rows`` of a measurement counts
+    :param tables: Markdown tables of what is no time, shown first
     """
 
     command: str
@@ -78,6 +79,7 @@ class Report:
     extra: dict[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
     count: str = "rows"
+    tables: Sequence[str] = ()
     date: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
     def as_json(self) -> str:
@@ -117,7 +119,8 @@ class Report:
             for one in self.targets
         ]
         parts = [
-            table(("operation", "backend", self.count, "median", "middle half", "ratio to SB3"), times),
+            *self.tables,
+            *([table(("operation", "backend", self.count, "median", "middle half", "ratio to SB3"), times)] if times else ()),
             table(("target", "value", "limit", "met"), limits),
             *self.notes,
         ]

@@ -112,7 +112,7 @@ FROZEN_LAKE = RuleProblem(
         "IF up_cell is hole AND down_cell is frozen THEN move_down",
         "IF right_cell is goal THEN move_down",
         "IF down_cell is hole THEN avoid move_left",
-        "IF right_cell is hole AND left_cell is not hole THEN avoid move_down",
+        "IF left_cell is hole AND right_cell is not hole THEN avoid move_left",
     ),
     wrong=(
         "IF right_cell is hole AND left_cell is not hole THEN move_right",

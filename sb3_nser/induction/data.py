@@ -93,4 +93,5 @@ def collect(source: EpisodeSource, vocabulary: Vocabulary, gamma: float, max_tra
             ]
         ),
         np.repeat(np.arange(len(episodes)), lengths),
+        gamma,
     )

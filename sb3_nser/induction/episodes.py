@@ -54,6 +54,7 @@ class Experience:
     :param rewards: shape (N,)
     :param returns: discounted return-to-go, shape (N,)
     :param episode_ids: shape (N,), one number per episode, rising with time
+    :param gamma: discount of the returns, None if it is not known
     """
 
     columns: dict[str, np.ndarray]
@@ -61,6 +62,7 @@ class Experience:
     rewards: np.ndarray
     returns: np.ndarray
     episode_ids: np.ndarray
+    gamma: float | None = None
 
     def __len__(self) -> int:
         return len(self.returns)
@@ -71,7 +73,9 @@ class Experience:
         :return: those rows alone
         """
         columns = {name: column[rows] for name, column in self.columns.items()}
-        return Experience(columns, self.actions[rows], self.rewards[rows], self.returns[rows], self.episode_ids[rows])
+        return Experience(
+            columns, self.actions[rows], self.rewards[rows], self.returns[rows], self.episode_ids[rows], self.gamma
+        )
 
     def tensors(self) -> dict[str, th.Tensor]:
         """:return: the columns as tensors that share their memory"""

@@ -12,6 +12,8 @@ import torch as th
 
 MAX_COLUMNS = 96
 MAX_CODES = 16
+MIXED_COLUMNS = 96
+"""Random mixtures of the basis functions, for what is more than the sum of its parts (row and column of a maze)."""
 RIDGE = 10.0
 """Rows' worth of belief that a (standardised) coefficient is 0."""
 
@@ -21,6 +23,7 @@ class Baseline:
     Basis functions fixed on one set of rows, to be used on others too.
 
     Numbers enter, standardised and clipped to ±4, with their square; booleans and categories with few values as indicators.
+    Then come hyperbolic tangents of fixed random sums of these (random features, as in an extreme learning machine).
 
     :param features: name -> tensor of shape (N,)
     :param leave_out: names to leave out, such as features of the next observation, which the action has already changed
@@ -55,7 +58,16 @@ class Baseline:
             else:
                 z = ((values - mean) / spread).clamp(-4.0, 4.0)
                 columns.extend((z, z.square()))
-        return th.stack(columns, dim=1)
+        return self._mixed(th.stack(columns, dim=1))
+
+    def _mixed(self, plain: th.Tensor) -> th.Tensor:
+        """:return: the columns themselves, and tanh of random sums of them"""
+        if plain.shape[1] < 3:
+            return plain
+        random = th.Generator().manual_seed(0)
+        weights = th.randn(plain.shape[1], MIXED_COLUMNS, generator=random, dtype=th.float64)
+        weights[1:] /= (plain.shape[1] - 1) ** 0.5 * 0.5
+        return th.cat([plain, th.tanh(plain @ weights)], dim=1)
 
     def coefficients(self, design: th.Tensor, targets: th.Tensor) -> th.Tensor:
         """
