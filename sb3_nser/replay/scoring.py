@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sb3_nser.arguments import as_number
 from sb3_nser.errors import NSERError
 from sb3_nser.replay.records import FloatArray, IntArray, Scorer
 from sb3_nser.replay.ring import RingMixin
@@ -32,6 +33,8 @@ class ScoringMixin(RingMixin):
     _store: PriorityStore
     trace_decay: float
     _shuffled: ShuffledScores | None = None
+    score_limit: float = 1.0
+    """Largest share of the draws that scores may decide for now, see ``set_scorer``."""
 
     def _init_scoring(self) -> None:
         self.rule_state: dict[str, Any] | None = None
@@ -54,7 +57,9 @@ class ScoringMixin(RingMixin):
         filled = self._store.scores[: self.n_transitions]
         return float(filled.mean()) if len(filled) else 0.0
 
-    def set_scorer(self, scorer: Scorer | None, state: dict[str, Any] | None = None, *, keep_scores: bool = False) -> None:
+    def set_scorer(
+        self, scorer: Scorer | None, state: dict[str, Any] | None = None, *, keep_scores: bool = False, limit: float = 1.0
+    ) -> None:
         """
         Give the function that scores transitions, or take it away.
 
@@ -65,14 +70,18 @@ class ScoringMixin(RingMixin):
         :param state: plain JSON data to be kept in ``rule_state`` and saved with the buffer
         :param keep_scores: True says that the rows have their scores from this very function (built anew after loading, say):
             nothing is scored again but what was waiting for it already
+        :param limit: share of the draws that these scores may decide at most, 0 to 1, whatever ``rule_fraction`` says; for
+            scores that nothing has confirmed yet
         :raises NSERError: if the scores of the rows it is tried on have a wrong shape, are NaN or lie outside [0, 1]
+        :raises ConfigurationError: if ``limit`` is out of its range
         """
+        limit = as_number("limit", limit, 0.0, 1.0)
         if scorer is not None and self._first_valid() < self._added:
             newest = self._slots(max(self._first_valid(), self._added - _PROBE), self._added)[-_PROBE:]
             _checked_scores(scorer(self.transitions(newest)), len(newest))
         self._flush()
         self._scorer = scorer
-        self.rule_state = state
+        self.rule_state, self.score_limit = state, limit
         if scorer is None:
             self._store.clear_scores()
             if self._shuffled is not None:
