@@ -128,7 +128,9 @@ def _add_rules_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("--env", nargs="+", choices=list(PROBLEMS), metavar="ID",
                         help=f"environments: {', '.join(PROBLEMS)} (default: all; quick: the first)")  # fmt: skip
-    parser.add_argument("--steps", type=_whole_number(LEAST_ROWS), help="environment steps per run (default: 20000; quick: 5000)")
+    parser.add_argument(
+        "--steps", type=_whole_number(LEAST_ROWS), help="environment steps per run (default: 20000; quick: 5000)"
+    )
     parser.add_argument("--seeds", type=_whole_number(1), help="runs per environment (default: 5; quick: 1)")
     parser.add_argument("--details", action="store_true", help="list every rule of every run with its lift and interval")
 

@@ -86,7 +86,9 @@ class Dataset:
         rows = self.held_out if held_out else ~self.held_out
         index = th.from_numpy(np.flatnonzero(rows))
         columns = {name: column[index] for name, column in self.features.items()}
-        return Dataset(columns, self.actions[rows], self.returns[rows], self.episode_ids[rows], self.held_out[rows], self.gamma)
+        return Dataset(
+            columns, self.actions[rows], self.returns[rows], self.episode_ids[rows], self.held_out[rows], self.gamma
+        )
 
 
 def scales_from(features: Mapping[str, th.Tensor]) -> dict[str, float]:

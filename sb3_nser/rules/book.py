@@ -11,7 +11,17 @@ from dataclasses import dataclass, replace
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.rules import files
 from sb3_nser.rules.check import conflicts, contradictions, problems
-from sb3_nser.rules.entry import PINNED_REASON, STATUSES, AdmissionPolicy, Entry, Fitted, Judgement, chance_findings, decide, moved_rule
+from sb3_nser.rules.entry import (
+    PINNED_REASON,
+    STATUSES,
+    AdmissionPolicy,
+    Entry,
+    Fitted,
+    Judgement,
+    chance_findings,
+    decide,
+    moved_rule,
+)
 from sb3_nser.rules.evidence import Evidence, describe_lift, percent
 from sb3_nser.rules.model import Rule
 

@@ -20,6 +20,10 @@ without a threshold), ``head_theta``, ``head_tau``, ``head_scale`` (numbers or N
 
 PINNED_REASON = "pinned by the user"
 MAX_HISTORY = 50
+FOLLOWED = 0.9
+"""A policy that acts as the rule says in a larger share of the body's rows follows it without its help."""
+FADED = 0.1
+"""A fading rule below this confidence counts no longer."""
 LEANING_ROWS = 5
 """Rows with and without the action from which on a negative lift, though no proof, outweighs the proposer's word."""
 
@@ -232,9 +236,17 @@ def decide(
 
 def _without_evidence(entry: Entry, policy: AdmissionPolicy) -> Entry:
     """In sparse tasks no rule can be judged before the first success, and that is when rules help most."""
-    if entry.status in ("rejected", "pruned") or (entry.status == "admitted" and not entry.on_prior):
-        return entry  # earlier evidence stands
+    if entry.status in ("rejected", "pruned"):
+        return entry
     evidence = entry.evidence
+    if entry.status == "admitted" and not entry.on_prior:
+        if evidence is None or not _followed(entry.rule, evidence, policy):
+            return entry  # earlier evidence stands
+        confidence = 0.5 * entry.confidence
+        if confidence < FADED:
+            reason = "the policy acts so by itself: waits until it does not"
+            return replace(entry, status="waiting", confidence=0.0, misses=0, reason=reason)
+        return replace(entry, confidence=confidence, reason="supported before; fades, for the policy acts so by itself now")
     if evidence is not None and evidence.support >= LEANING_ROWS and evidence.contrast >= LEANING_ROWS and evidence.lift < 0.0:
         reason = "too few rows to judge, and they lean against it"
         return replace(entry, status="waiting", confidence=0.0, on_prior=False, reason=reason)
@@ -245,6 +257,14 @@ def _without_evidence(entry: Entry, policy: AdmissionPolicy) -> Entry:
         )
     reason = "no evidence yet: admitted on the proposer's word"
     return replace(entry, status="admitted", confidence=confidence, on_prior=True, reason=reason)
+
+
+def _followed(rule: Rule, evidence: Evidence, policy: AdmissionPolicy) -> bool:
+    """Too few rows to judge by, because the policy hardly does otherwise any more: nothing is left to learn from the rule."""
+    obeyed, other = evidence.support, evidence.contrast
+    if rule.polarity == "avoid":
+        obeyed, other = other, obeyed
+    return obeyed >= policy.min_support > other and obeyed > FOLLOWED * (obeyed + other)
 
 
 def _inconclusive(entry: Entry, policy: AdmissionPolicy) -> Entry:

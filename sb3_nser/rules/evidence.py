@@ -131,8 +131,8 @@ def measure(
     :param seed: seed of the resampling
     :param avoid: True for an ``avoid`` rule: the sign of the lift flips
     :param min_episodes: episodes needed on which the body fires
-    :param actions: index of the action of each row, shape (N,): a ``prefer`` rule is then also compared with every other single
-        action. Where some actions are very bad, a mediocre one beats their mean; it should not be preferred all the same
+    :param actions: index of the action of each row, shape (N,): a ``prefer`` rule is then also compared with every other
+        single action. Where some actions are very bad, a mediocre one beats their mean; it should not be preferred all the same
     :param names: names of the actions by index
     :return: the evidence
     :raises ConfigurationError: if the shapes differ or a return is not finite
@@ -160,16 +160,9 @@ def measure(
     rival, rival_lift = "", math.nan
     if verdict == "supported" and actions is not None and not avoid:
         done = np.asarray(actions)[fires]
-        others = [code for code in np.unique(done[~taken[fires]]).tolist() if (done == code).sum() >= min_support]
-        for code in others:
-            rows_of_both = taken[fires] | (done == code)
-            pair = _sums_per_episode(
-                cluster[rows_of_both], len(episodes), ~taken[fires][rows_of_both], target[fires][rows_of_both], 1.0
-            )
-            # as many comparisons as there are actions: each at a stricter level
-            better, certain, _, _ = _interval(pair, 1.0 - (1.0 - level) / len(others), resamples, seed)
-            if certain > 0.0 and not better <= rival_lift:
-                verdict, rival, rival_lift = "outdone", names[code] if code < len(names) else str(code), better
+        code, rival_lift = _rival(done, taken[fires], target[fires], cluster, min_support, level, resamples, seed)
+        if code is not None:
+            verdict, rival = "outdone", names[code] if code < len(names) else str(code)
     return Evidence(
         verdict=verdict,
         lift=lift,
@@ -290,6 +283,31 @@ def _interval(sums: Array, level: float, resamples: int, seed: int) -> tuple[flo
     error = wider * float(lifts.std())
     p_value = 0.5 * math.erfc(lift / error / math.sqrt(2.0)) if error > 0.0 else math.nan
     return lift, float(low), float(high), p_value
+
+
+def _rival(
+    done: Array,
+    taken: NDArray[np.bool_],
+    target: Array,
+    cluster: NDArray[np.intp],
+    min_support: int,
+    level: float,
+    resamples: int,
+    seed: int,
+) -> tuple[int | None, float]:
+    """:return: the action that does better than the one taken by the most, if one certainly does, and by how much."""
+    codes, counts = np.unique(done[~taken], return_counts=True)
+    codes = codes[counts >= min_support]
+    best: int | None = None
+    by = math.nan
+    for code in codes.tolist():
+        rows = taken | (done == code)
+        pair = _sums_per_episode(cluster[rows], int(cluster.max()) + 1, ~taken[rows], target[rows], 1.0)
+        # as many comparisons as there are actions: each at a stricter level
+        lift, low, _, _ = _interval(pair, 1.0 - (1.0 - level) / len(codes), resamples, seed)
+        if low > 0.0 and not lift <= by:
+            best, by = int(code), lift
+    return best, by
 
 
 def _lift(sums: Array) -> Array:

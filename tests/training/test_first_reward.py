@@ -9,12 +9,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from scripted import dqn
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import configure
 
 from sb3_nser import RuleInductionCallback
 from sb3_nser.errors import ConfigurationError
+from scripted import dqn
 
 RIGHT = "IF obs_0 > 0.5 THEN action_1"
 WRONG = "IF obs_0 < 0.4 THEN action_1"
