@@ -115,9 +115,9 @@ class RuleInductionCallback(PriorityCallback):
         one call each (source ``user_hint``), judged like any other; later calls show them to the model
     :param rules_per_call: rules asked for in one call, 1 to 8; more cost more time and repeat themselves
     :param max_rules: most rules that weigh on replay at one time
-    :param prior_rule_fraction: share of the draws that rules decide at most, 0 to 1, while all of them count on the model's word
-        alone, as before the first reward of a sparse task; the buffer's ``rule_fraction`` holds as soon as the data support one
-        of them, or you have pinned one. Higher trusts the model more
+    :param prior_rule_fraction: share of the draws that rules decide at most, 0 to 1, while all of them count on the model's
+        word alone, as before the first reward of a sparse task; the buffer's ``rule_fraction`` holds as soon as the data
+        support one of them, or you have pinned one. Higher trusts the model more
     :param max_calls: most calls of one run; 0 asks nothing (rules then come from ``rules_file`` alone)
     :param max_tokens: most tokens of one run, prompts and replies together
     :param deadline: seconds for one whole call; the first may take three times as long (the model has to load)

@@ -1,7 +1,7 @@
 """Half-skilled players of the rule benchmark's environments, and their experience in a replay buffer.
 
-Each player is a scripted controller that acts at random with probability ε; ε falls linearly over the steps, as the exploration
-of a training run does. The behaviour is so from random to middling, in a few seconds and the same for the same seed.
+Each player is a scripted controller that acts at random with probability ε; ε falls linearly over the steps, as the
+exploration of a training run does. The behaviour is so from random to middling, and the same for the same seed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ def make_env(env_id: str) -> gym.Env[Any, Any]:
         except ImportError:
             raise NSERError(f"{env_id} needs minigrid: pip install minigrid.") from None
         del minigrid  # importing it registers the environments
-        return ImgObsWrapper(gym.make(env_id))  # type: ignore[no-untyped-call,no-any-return]
+        world: gym.Env[Any, Any] = ImgObsWrapper(gym.make(env_id))  # type: ignore[no-untyped-call]
+        return world
     try:
-        return gym.make(env_id)
+        # without a limit a random walker beside the cliff hardly ever ends an episode
+        return gym.make(env_id, max_episode_steps=200 if env_id.startswith("CliffWalking") else None)
     except gym.error.DependencyNotInstalled as error:
         raise NSERError(f"{env_id} needs a package: {error}") from None
 
@@ -123,8 +125,8 @@ def drive(env: gym.Env[Any, Any], seen: Any) -> int:
 
 def open_door(env: gym.Env[Any, Any], seen: Any) -> int:
     """DoorKey: the shortest way to the key, the door, the goal, by the whole map."""
-    world = env.unwrapped
-    grid: Any = world.grid  # type: ignore[attr-defined]
+    world: Any = env.unwrapped
+    grid = world.grid
     things = {
         grid.get(i, j).type: (i, j)
         for i in range(grid.width)
@@ -132,19 +134,33 @@ def open_door(env: gym.Env[Any, Any], seen: Any) -> int:
         if grid.get(i, j) is not None and grid.get(i, j).type != "wall"
     }
     door = grid.get(*things["door"])
-    carried = world.carrying is not None  # type: ignore[attr-defined]
+    carried = world.carrying is not None
     if door.is_locked and not carried:
         target, last = things["key"], 3
     elif not door.is_open:
         target, last = things["door"], 5
     else:
         target, last = things["goal"], 2
-    start = (*map(int, world.agent_pos), int(world.agent_dir))  # type: ignore[attr-defined]
-    return _way(grid, start, target, last)
+    return _way(world, target, last)
 
 
-def _way(grid: Any, start: tuple[int, int, int], target: tuple[int, int], last: int) -> int:
+def reach(env: gym.Env[Any, Any], seen: Any) -> int:
+    """Empty: the shortest way to the goal in the corner."""
+    world: Any = env.unwrapped
+    return _way(world, (world.grid.width - 2, world.grid.height - 2), 2)
+
+
+def walk(env: gym.Env[Any, Any], seen: Any) -> int:
+    """CliffWalking: up, along the edge of the cliff, down."""
+    row, column = divmod(int(seen), 12)
+    if column == 11:
+        return 2
+    return 0 if row == 3 else 1
+
+
+def _way(world: Any, target: tuple[int, int], last: int) -> int:
     """:return: the first action on the shortest way to facing the target, ``last`` if the agent faces it already"""
+    grid, start = world.grid, (int(world.agent_pos[0]), int(world.agent_pos[1]), int(world.agent_dir))
     moves = ((1, 0), (0, 1), (-1, 0), (0, -1))
     queue: deque[tuple[tuple[int, int, int], int]] = deque([(start, -1)])
     known = {start}
@@ -198,4 +214,6 @@ PLAYERS: dict[str, Player] = {
     "FrozenLake-v1": cross,
     "Taxi-v4": drive,
     "MiniGrid-DoorKey-5x5-v0": open_door,
+    "CliffWalking-v1": walk,
+    "MiniGrid-Empty-6x6-v0": reach,
 }

@@ -54,7 +54,7 @@ CARTPOLE = RuleProblem(
 
 MOUNTAIN_CAR = RuleProblem(
     "MountainCar-v0",
-    False,
+    True,
     right=(
         "IF velocity > 0.005 THEN push_right",
         "IF velocity < -0.005 THEN push_left",
@@ -78,7 +78,7 @@ MOUNTAIN_CAR = RuleProblem(
 
 LUNAR_LANDER = RuleProblem(
     "LunarLander-v3",
-    False,
+    True,
     right=(
         "IF lean > 0.2 THEN fire_right_engine",
         "IF lean < -0.2 THEN fire_left_engine",
@@ -128,7 +128,7 @@ FROZEN_LAKE = RuleProblem(
 
 TAXI = RuleProblem(
     "Taxi-v4",
-    False,
+    True,
     right=(
         "IF at_passenger is yes THEN pickup",
         "IF passenger_in_taxi is yes AND at_destination is yes THEN dropoff",
@@ -179,4 +179,50 @@ DOOR_KEY = RuleProblem(
     ),
 )
 
-PROBLEMS = {one.env_id: one for one in (CARTPOLE, MOUNTAIN_CAR, LUNAR_LANDER, FROZEN_LAKE, TAXI, DOOR_KEY)}
+CLIFF_WALKING = RuleProblem(
+    "CliffWalking-v1",
+    False,
+    right=(
+        "IF down_cell is cliff THEN move_right",
+        "IF right_cell is cliff THEN move_up",
+        "IF down_cell is goal THEN move_down",
+        "IF down_cell is cliff THEN avoid move_down",
+        "IF right_cell is cliff THEN avoid move_right",
+        "IF goal_right > 0 AND right_cell is ground THEN move_right",
+    ),
+    wrong=(
+        "IF down_cell is cliff THEN move_down",
+        "IF right_cell is cliff THEN move_right",
+        "IF down_cell is goal THEN move_up",
+        "IF down_cell is cliff THEN avoid move_right",
+        "IF down_cell is cliff THEN move_left",
+        "IF goal_right > 0 AND right_cell is ground THEN move_left",
+        "IF goal_down > 0 AND goal_right > 3 THEN move_down",
+    ),
+)
+
+EMPTY = RuleProblem(
+    "MiniGrid-Empty-6x6-v0",
+    False,
+    right=(
+        "IF front_object is goal THEN forward",
+        "IF goal_direction is left THEN turn_left",
+        "IF goal_direction is right THEN turn_right",
+        "IF goal_direction is ahead AND front_object is empty THEN forward",
+        "IF front_object is wall THEN avoid forward",
+        "IF front_object is goal THEN avoid turn_left",
+    ),
+    wrong=(
+        "IF front_object is goal THEN turn_left",
+        "IF goal_direction is left THEN turn_right",
+        "IF goal_direction is right THEN turn_left",
+        "IF goal_direction is ahead AND front_object is empty THEN turn_right",
+        "IF front_object is wall THEN forward",
+        "IF front_object is goal THEN avoid forward",
+        "IF front_object is goal THEN done",
+    ),
+)
+
+PROBLEMS = {
+    one.env_id: one for one in (CARTPOLE, MOUNTAIN_CAR, LUNAR_LANDER, FROZEN_LAKE, TAXI, DOOR_KEY, CLIFF_WALKING, EMPTY)
+}

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 ADVANTAGE_TRACE = 0.6
-"""λ of the judgement of rules. Chosen on three environments of ``python -m sb3_nser.bench rules``: at 1 a rule's lift drowns in
-what happens later, at 0 the errors of V are taken for the rule's merit."""
+"""λ of the judgement of rules. Chosen on three environments of ``python -m sb3_nser.bench rules``: at 1 a rule's lift drowns
+in what happens later, at 0 the errors of V are taken for the rule's merit."""
 
 
 def advantages(errors: ArrayLike, episode_ids: ArrayLike, gamma: float, trace: float) -> NDArray[np.float64]:
@@ -27,8 +27,8 @@ def advantages(errors: ArrayLike, episode_ids: ArrayLike, gamma: float, trace: f
     :param trace: λ in [0, 1]; higher looks further ahead, with more noise and less bias
     :return: advantages A, float64 of shape (N,)
     """
-    e = np.asarray(errors, np.float64)
-    out = e.copy()
+    e: NDArray[np.float64] = np.array(errors, np.float64)
+    out: NDArray[np.float64] = np.array(e)
     if not len(e) or trace == 1.0:
         return out
     ids = np.asarray(episode_ids)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import torch as th
+from numpy.typing import ArrayLike
 
 MAX_COLUMNS = 96
 MAX_CODES = 16
@@ -76,14 +78,40 @@ class Baseline:
         :return: shape (P, T)
         """
         gram = design.T @ design
-        penalty = th.full((len(gram),), RIDGE, dtype=th.float64)
-        penalty[0] = 1e-6
-        solution: th.Tensor = th.linalg.solve(gram + th.diag(penalty), design.T @ targets)
+        solution: th.Tensor = th.linalg.solve(gram + th.diag(_penalty(len(gram))), design.T @ targets)
+        return solution
+
+    def value(self, design: th.Tensor, returns: ArrayLike, steps: tuple[ArrayLike, float] | None = None) -> th.Tensor:
+        """
+        A value function V = design · coefficients. With the steps known, by least-squares temporal differences (Bradtke and
+        Barto 1996, "Linear Least-Squares Algorithms for Temporal Difference Learning"): episodes that pass the same states
+        lend each other their ends, so one success among many failures is felt along the whole way. Else by regression.
+
+        :param design: shape (N, P), rows of an episode together and in order
+        :param returns: return-to-go per row, shape (N,)
+        :param steps: episode of each row, shape (N,), and the discount of the returns
+        :return: shape (P, 1)
+        """
+        target = th.from_numpy(np.asarray(returns, np.float64))[:, None]
+        if steps is None:
+            return self.coefficients(design, target)
+        ids, gamma = np.asarray(steps[0]), steps[1]
+        follows = th.from_numpy(np.append(ids[1:] == ids[:-1], False)).double()[:, None]
+        # of an episode's last row the whole return is its reward: it holds what is beyond a time limit
+        reward = target - gamma * follows * target.roll(-1, 0)
+        gram = design.T @ (design - gamma * follows * design.roll(-1, 0))
+        solution: th.Tensor = th.linalg.solve(gram + th.diag(_penalty(len(gram))), design.T @ reward)
         return solution
 
     def residual(self, design: th.Tensor, targets: th.Tensor) -> th.Tensor:
         """:return: targets minus what the basis functions explain, shape (N, T)."""
         return targets - design @ self.coefficients(design, targets)
+
+
+def _penalty(columns: int) -> th.Tensor:
+    penalty = th.full((columns,), RIDGE, dtype=th.float64)
+    penalty[0] = 1e-6  # the constant
+    return penalty
 
 
 def _finite(values: th.Tensor) -> th.Tensor:

@@ -86,9 +86,8 @@ class Dataset:
         rows = self.held_out if held_out else ~self.held_out
         index = th.from_numpy(np.flatnonzero(rows))
         columns = {name: column[index] for name, column in self.features.items()}
-        return Dataset(
-            columns, self.actions[rows], self.returns[rows], self.episode_ids[rows], self.held_out[rows], self.gamma
-        )
+        parts = (self.actions[rows], self.returns[rows], self.episode_ids[rows], self.held_out[rows])
+        return Dataset(columns, *parts, self.gamma)
 
 
 def scales_from(features: Mapping[str, th.Tensor]) -> dict[str, float]:
@@ -175,7 +174,8 @@ def judge(
     base = Baseline(train.features, [feature.name for feature in vocabulary.features if feature.uses_next])
     if adjust and varies(dataset.returns) and len(train_target):
         design = base.design(train.features)
-        value = base.coefficients(design, th.from_numpy(train_target)[:, None])
+        gamma = dataset.gamma
+        value = base.value(design, train_target, None if gamma is None else (train.episode_ids, gamma))
         train_target = train_target - (design @ value)[:, 0].numpy()
         test_target = test_target - (base.design(test.features) @ value)[:, 0].numpy()
         if dataset.gamma is not None:

@@ -132,7 +132,7 @@ def measure(
     :param avoid: True for an ``avoid`` rule: the sign of the lift flips
     :param min_episodes: episodes needed on which the body fires
     :param actions: index of the action of each row, shape (N,): a ``prefer`` rule is then also compared with every other
-        single action. Where some actions are very bad, a mediocre one beats their mean; it should not be preferred all the same
+        single action. Where some actions are very bad, a mediocre one beats their mean, and should not be preferred
     :param names: names of the actions by index
     :return: the evidence
     :raises ConfigurationError: if the shapes differ or a return is not finite

@@ -73,7 +73,7 @@ def train(tmp_path: Path, rules: str, steps: int = 3_000, **settings: Any) -> tu
 
 
 def test_the_share_of_rules_is_small_until_the_first_reward(tmp_path: Path) -> None:
-    seen, callback = train(tmp_path, f"rules:\n- rule: {RIGHT}\n- rule: {WRONG}\n")
+    seen, _ = train(tmp_path, f"rules:\n- rule: {RIGHT}\n- rule: {WRONG}\n")
     before = [(share, rules) for step, share, rules in seen if 300 < step <= 1_000]
     assert all(share == pytest.approx(0.1) for share, _ in before)
     assert all(rules == {RIGHT: True, WRONG: True} for _, rules in before)
