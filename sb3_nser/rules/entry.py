@@ -239,14 +239,17 @@ def _without_evidence(entry: Entry, policy: AdmissionPolicy) -> Entry:
     if entry.status in ("rejected", "pruned"):
         return entry
     evidence = entry.evidence
+    followed = evidence is not None and _followed(entry.rule, evidence, policy)
     if entry.status == "admitted" and not entry.on_prior:
-        if evidence is None or not _followed(entry.rule, evidence, policy):
-            return entry  # earlier evidence stands
         confidence = 0.5 * entry.confidence
-        if confidence < FADED:
-            reason = "the policy acts so by itself: waits until it does not"
-            return replace(entry, status="waiting", confidence=0.0, misses=0, reason=reason)
-        return replace(entry, confidence=confidence, reason="supported before; fades, for the policy acts so by itself now")
+        if not followed:
+            return entry  # earlier evidence stands
+        if confidence >= FADED:
+            reason = "supported before; fades, for the policy acts so by itself now"
+            return replace(entry, confidence=confidence, reason=reason)
+    if followed:
+        reason = "the policy acts so by itself: waits until it does not"
+        return replace(entry, status="waiting", confidence=0.0, on_prior=False, misses=0, reason=reason)
     if evidence is not None and evidence.support >= LEANING_ROWS and evidence.contrast >= LEANING_ROWS and evidence.lift < 0.0:
         reason = "too few rows to judge, and they lean against it"
         return replace(entry, status="waiting", confidence=0.0, on_prior=False, reason=reason)
