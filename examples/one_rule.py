@@ -9,7 +9,6 @@ embedded model is asked afresh (extra ``local``) and the record is written into 
 
 import argparse
 import json
-from contextlib import nullcontext
 from pathlib import Path
 
 import matplotlib
@@ -19,8 +18,8 @@ from stable_baselines3 import DQN
 
 from sb3_nser import NSERReplayBuffer, RuleInductionCallback
 from sb3_nser.induction.data import collect
-from sb3_nser.logic import Dataset, RuleBank, build_bank, scales_from, scorer
-from sb3_nser.rules import describe_evidence, moved_rule, problems
+from sb3_nser.logic import Dataset, RuleBank, build_bank, judge, scales_from, scorer
+from sb3_nser.rules import Entry, describe_evidence, moved_rule, problems
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -38,7 +37,7 @@ th.set_num_threads(1)
 
 
 def train(**source: object) -> tuple[DQN, RuleInductionCallback]:
-    """A short run: random at first, about 150 steps per episode in the end; the model is asked twice."""
+    """A short run, random at first; the model is asked twice, and its rules are judged every 3,000 steps."""
     model = DQN(
         "MlpPolicy",
         "CartPole-v1",
@@ -71,8 +70,7 @@ if args.ask:
         model, callback = train(host=server.host, record=record)
 else:
     record = RECORD
-    with nullcontext():
-        model, callback = train(replay_record=record)
+    model, callback = train(replay_record=record)
 
 book, vocabulary, buffer = callback.book, callback.vocabulary, callback.buffer
 print("Everything the model proposed:", *(f"  {e.rule}: {e.status}, {e.reason}" for e in book.entries), sep="\n")
@@ -83,8 +81,7 @@ rule, fitted, evidence = entry.rule, entry.fitted, entry.evidence
 
 print("\n1. The model's answer")
 for line in record.read_text(encoding="utf-8").splitlines():
-    text = (json.loads(line).get("reply") or {}).get("text", "")
-    if text:
+    if text := json.loads(line).get("reply"):
         print("  ", " ".join(text.split()))
 print("\n2. Read:", rule, "| source", rule.source, "| confidence", rule.confidence, "| why:", rule.why)
 print("   Checked:", problems(rule, vocabulary) or "nothing is wrong with it")
@@ -119,20 +116,23 @@ truth.legend(loc="center left")
 figure.tight_layout()
 figure.savefig(args.out / "one_rule_grounding.png", dpi=130)
 
-# every judgement of the run: lift with its interval
+# every judgement of the run: lift with its interval; and, for comparison, our rule with the other action
+other = next(action for action in vocabulary.actions.names if action != rule.head.action)
+swapped = Entry(rule.model_copy(update={"head": rule.head.model_copy(update={"action": other})}))
+wrong = judge([swapped], vocabulary, data)[0].evidence
+print(f"   With the action swapped: {describe_evidence(wrong)}")
 figure, axis = plt.subplots(figsize=(6.4, 3.4))
-others = [e for e in book.entries if e.evidence is not None and np.isfinite(e.evidence.low)][:8]
-for place, one in enumerate(others[::-1]):
-    found = one.evidence
-    assert found is not None
-    color, marker = (BLUE, "o") if one.status == "admitted" else (ORANGE, "s")
-    axis.errorbar(found.lift, place, xerr=[[found.lift - found.low], [found.high - found.lift]], color=color, marker=marker,
-                  capsize=4)  # fmt: skip
-    axis.annotate(f"{one.rule}: {one.status}", (found.lift, place), xytext=(0, 8), textcoords="offset points", fontsize=7,
-                  ha="center")  # fmt: skip
+shown = [(f"{e.rule}: {e.status}", e.evidence, e.status == "admitted") for e in book.entries if e.evidence is not None]
+shown = [(text.replace("rejected", "duplicate"), found, fine) for text, found, fine in shown if np.isfinite(found.low)]
+shown.append((f"{swapped.rule} (swapped): {wrong.verdict}", wrong, False))
+for place, (text, found, fine) in enumerate(shown[::-1]):
+    color, marker = (BLUE, "o") if fine else (ORANGE, "s")
+    reach = [[found.lift - found.low], [found.high - found.lift]]
+    axis.errorbar(found.lift, place, xerr=reach, color=color, marker=marker, capsize=4)
+    axis.annotate(text, (found.lift, place), xytext=(0, 8), textcoords="offset points", fontsize=7, ha="center")
 axis.axvline(0.0, color=GREY, linewidth=1)
-axis.set(xlabel="lift on held-out episodes with its 90 % interval", yticks=[], ylim=(-0.6, len(others) - 0.3))
-axis.margins(x=0.25)
+axis.set(xlabel="lift on held-out episodes with its 90 % interval", yticks=[], ylim=(-0.6, len(shown) - 0.3))
+axis.margins(x=0.3)
 figure.tight_layout()
 figure.savefig(args.out / "one_rule_lift.png", dpi=130)
 

@@ -17,9 +17,7 @@ def by_hand(rewards: list[float], values: list[float], gamma: float, trace: floa
     """Σ_l (γλ)^l δ_{t+l} with δ_t = r_t + γ V(s_{t+1}) − V(s_t), and V = 0 behind the end."""
     ahead = [*values[1:], 0.0]
     errors = [r + gamma * after - now for r, after, now in zip(rewards, ahead, values, strict=True)]
-    return [
-        sum((gamma * trace) ** (later - t) * errors[later] for later in range(t, len(errors))) for t in range(len(errors))
-    ]
+    return [sum((gamma * trace) ** (later - t) * errors[later] for later in range(t, len(errors))) for t in range(len(errors))]
 
 
 numbers = st.floats(-10, 10, allow_nan=False)
@@ -78,7 +76,11 @@ def test_without_a_discount_the_value_is_the_regression_of_the_returns() -> None
 def test_what_is_more_than_the_sum_of_its_parts_is_explained() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.integers(0, 2, (2, 4000))
-    features = {"a": th.from_numpy(a).float(), "b": th.from_numpy(b).float(), "c": th.from_numpy(rng.normal(size=4000)).float()}
+    features = {
+        "a": th.from_numpy(a).float(),
+        "b": th.from_numpy(b).float(),
+        "c": th.from_numpy(rng.normal(size=4000)).float(),
+    }
     target = th.from_numpy((a != b) * 1.0)[:, None]
     base = Baseline(features)
     left = base.residual(base.design(features), target)

@@ -144,7 +144,9 @@ def test_equally_good_actions_do_not_outdo_each_other() -> None:
     for trial in range(100):
         actions, ids = rng.integers(0, 3, 600), np.arange(600) // 20
         returns = np.array([1.0, 1.0, -3.0])[actions] + rng.normal(size=600)
-        outdone += measure(np.arange(600) % 9 > 0, actions == 0, returns, ids, actions=actions, seed=trial).verdict == "outdone"
+        outdone += (
+            measure(np.arange(600) % 9 > 0, actions == 0, returns, ids, actions=actions, seed=trial).verdict == "outdone"
+        )
     assert outdone <= 12  # nominal 5 of 100
 
 
