@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sb3_nser.arguments import as_bool, as_int, closest
+from sb3_nser.arguments import as_bool, as_int, as_number, closest
 from sb3_nser.errors import ConfigurationError, LLMUnavailableError, warn_user
 from sb3_nser.induction import BackgroundCalls, RecordedCalls, RecordWriter, RuleInducer
 from sb3_nser.induction.budget import CallBudget, WarnOnce
@@ -48,6 +48,9 @@ class RuleInductionCallback(PriorityCallback):
         one call each (source ``user_hint``), judged like any other; later calls show them to the model
     :param rules_per_call: rules asked for in one call, 1 to 8; more cost more time and repeat themselves
     :param max_rules: most rules that weigh on replay at one time
+    :param prior_rule_fraction: share of the draws that rules decide at most, 0 to 1, while all of them count on the model's
+        word alone, as before the first reward of a sparse task; the buffer's ``rule_fraction`` holds as soon as the data
+        support one of them, or you have pinned one. Higher trusts the model more
     :param max_calls: most calls of one run; 0 asks nothing (rules then come from ``rules_file`` alone)
     :param max_tokens: most tokens of one run, prompts and replies together
     :param deadline: seconds for one whole call; the first may take three times as long (the model has to load)
@@ -90,6 +93,7 @@ class RuleInductionCallback(PriorityCallback):
         hints: str | Sequence[str] = (),
         rules_per_call: int = 4,
         max_rules: int = 16,
+        prior_rule_fraction: float = 0.1,
         max_calls: int = 20,
         max_tokens: int = 200_000,
         deadline: float = 120.0,
@@ -159,6 +163,7 @@ class RuleInductionCallback(PriorityCallback):
             seed=self.settings.seed,
             keep_alive=keep_alive,
         )
+        self.prior_rule_fraction = as_number("prior_rule_fraction", prior_rule_fraction, 0.0, 1.0)
         self._blocking = as_bool("blocking", blocking)
         self._require_llm = as_bool("require_llm", require_llm)
         self._vocabulary_given, self._task = vocabulary, task
@@ -297,7 +302,10 @@ class RuleInductionCallback(PriorityCallback):
             def score_transitions(rows: Transitions) -> np.ndarray:
                 return score(rows.observations, rows.next_observations, rows.actions, rows.episodes, rows.n_envs)
 
-            self.buffer.set_scorer(score_transitions, session.state(), keep_scores=keep_scores, history=bank.history)
+            limit = self.prior_rule_fraction if all(entry.on_prior for entry in active) else 1.0
+            self.buffer.set_scorer(
+                score_transitions, session.state(), keep_scores=keep_scores, history=bank.history, limit=limit
+            )
         else:
             self.buffer.set_scorer(None, session.state())
         self._save()
@@ -307,6 +315,7 @@ class RuleInductionCallback(PriorityCallback):
         counts = session.book.counts()
         for name, value in (
             ("rules_active", counts["active"]),
+            ("rules_on_prior", counts["on_prior"]),
             ("rules_pruned", counts["pruned"]),
             ("rules_rejected", counts["rejected"]),
             ("llm_calls", budget.calls),

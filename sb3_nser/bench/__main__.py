@@ -123,6 +123,31 @@ def _run_training(args: argparse.Namespace) -> Report:
     return measure(list(dict.fromkeys(args.algorithms)), repeats, _command(words, args.json))
 
 
+def _add_rules_arguments(parser: argparse.ArgumentParser) -> None:
+    from sb3_nser.bench.rule_problems import PROBLEMS
+
+    parser.add_argument("--env", nargs="+", choices=list(PROBLEMS), metavar="ID",
+                        help=f"environments: {', '.join(PROBLEMS)} (default: all; quick: the first)")  # fmt: skip
+    parser.add_argument(
+        "--steps", type=_whole_number(LEAST_ROWS), help="environment steps per run (default: 20000; quick: 5000)"
+    )
+    parser.add_argument("--seeds", type=_whole_number(1), help="runs per environment (default: 5; quick: 1)")
+    parser.add_argument("--details", action="store_true", help="list every rule of every run with its lift and interval")
+
+
+def _run_rules(args: argparse.Namespace) -> Report:
+    from sb3_nser.bench.rule_problems import PROBLEMS
+    from sb3_nser.bench.rules import measure
+
+    names = list(dict.fromkeys(args.env or (list(PROBLEMS)[:1] if args.quick else PROBLEMS)))
+    steps = args.steps or (5_000 if args.quick else 20_000)
+    seeds = args.seeds or (1 if args.quick else 5)
+    words = ["rules", "--steps", str(steps), "--seeds", str(seeds)]
+    if len(names) < len(PROBLEMS):
+        words += ["--env", *names]
+    return measure(names, steps, seeds, _command(words, args.json), args.details)
+
+
 def _command(words: Sequence[str], json_file: Path | None) -> str:
     return " ".join([PROGRAM, *words, *([] if json_file is None else ["--json", json_file.name])])
 
@@ -135,6 +160,12 @@ BENCHMARKS = (
         _run_replay,
     ),
     Benchmark("training", "whole training runs, against uniform replay", _add_training_arguments, _run_training),
+    Benchmark(
+        "rules",
+        "whether the evidence admits right rules and keeps wrong ones out, on hand-written rules of six environments",
+        _add_rules_arguments,
+        _run_rules,
+    ),
 )
 
 

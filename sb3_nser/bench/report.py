@@ -70,6 +70,7 @@ class Report:
     :param extra: what else was found, plain JSON data
     :param notes: sentences for the reader of the table
     :param count: what ``rows`` of a measurement counts
+    :param tables: Markdown tables of what is no time, shown first
     """
 
     command: str
@@ -78,6 +79,7 @@ class Report:
     extra: dict[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
     count: str = "rows"
+    tables: Sequence[str] = ()
     date: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
     def as_json(self) -> str:
@@ -96,7 +98,8 @@ class Report:
 
     def as_text(self) -> str:
         """:return: tables that read well and are Markdown too"""
-        return "\n\n".join([times_table(self.measurements, self.count), targets_table(self.targets), *self.notes])
+        times = [times_table(self.measurements, self.count)] if self.measurements else []
+        return "\n\n".join([*self.tables, *times, targets_table(self.targets), *self.notes])
 
 
 def times_table(measurements: Sequence[Measurement], count: str = "rows") -> str:

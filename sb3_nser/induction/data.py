@@ -98,5 +98,6 @@ def collect(
             ]
         ),
         np.repeat(np.arange(len(episodes)), lengths),
+        gamma,
         {name: columns[name] for name in objects},
     )

@@ -54,6 +54,7 @@ class Experience:
     :param rewards: shape (N,)
     :param returns: discounted return-to-go, shape (N,)
     :param episode_ids: shape (N,), one number per episode, rising with time
+    :param gamma: discount of the returns, None if it is not known
     :param objects: features of objects that rules ask for (``object:kind``) -> float32 array of shape (N, places); no prompt
         shows them
     """
@@ -63,6 +64,7 @@ class Experience:
     rewards: np.ndarray
     returns: np.ndarray
     episode_ids: np.ndarray
+    gamma: float | None = None
     objects: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -75,7 +77,9 @@ class Experience:
         """
         columns = {name: column[rows] for name, column in self.columns.items()}
         objects = {name: column[rows] for name, column in self.objects.items()}
-        return Experience(columns, self.actions[rows], self.rewards[rows], self.returns[rows], self.episode_ids[rows], objects)
+        return Experience(
+            columns, self.actions[rows], self.rewards[rows], self.returns[rows], self.episode_ids[rows], self.gamma, objects
+        )
 
     def tensors(self) -> dict[str, th.Tensor]:
         """:return: the columns, those of objects too, as tensors that share their memory"""

@@ -276,7 +276,8 @@ class InductionSession:
     def _dataset(self, experience: Experience) -> Dataset:
         """:return: the same split into fitting and held-out episodes for whoever learns and whoever judges"""
         columns, ids = experience.tensors(), experience.episode_ids
-        return Dataset.build(columns, experience.actions, experience.returns, ids, seed=self._settings.seed)
+        returns, gamma, seed = experience.returns, experience.gamma, self._settings.seed
+        return Dataset.build(columns, experience.actions, returns, ids, seed=seed, gamma=gamma)
 
 
 @contextmanager

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import torch as th
+from numpy.typing import ArrayLike
 
 MAX_COLUMNS = 96
 MAX_CODES = 16
+MIXED_COLUMNS = 96
+"""Random mixtures of the basis functions, for what is more than the sum of its parts (row and column of a maze)."""
 RIDGE = 10.0
 """Rows' worth of belief that a (standardised) coefficient is 0."""
 
@@ -21,6 +25,7 @@ class Baseline:
     Basis functions fixed on one set of rows, to be used on others too.
 
     Numbers enter, standardised and clipped to ±4, with their square; booleans and categories with few values as indicators.
+    Then come hyperbolic tangents of fixed random sums of these (random features, as in an extreme learning machine).
 
     :param features: name -> tensor of shape (N,)
     :param leave_out: names to leave out, such as features of the next observation, which the action has already changed
@@ -55,7 +60,16 @@ class Baseline:
             else:
                 z = ((values - mean) / spread).clamp(-4.0, 4.0)
                 columns.extend((z, z.square()))
-        return th.stack(columns, dim=1)
+        return self._mixed(th.stack(columns, dim=1))
+
+    def _mixed(self, plain: th.Tensor) -> th.Tensor:
+        """:return: the columns themselves, and tanh of random sums of them"""
+        if plain.shape[1] < 3:
+            return plain
+        random = th.Generator().manual_seed(0)
+        weights = th.randn(plain.shape[1], MIXED_COLUMNS, generator=random, dtype=th.float64)
+        weights[1:] /= (plain.shape[1] - 1) ** 0.5 * 0.5
+        return th.cat([plain, th.tanh(plain @ weights)], dim=1)
 
     def coefficients(self, design: th.Tensor, targets: th.Tensor) -> th.Tensor:
         """
@@ -64,14 +78,40 @@ class Baseline:
         :return: shape (P, T)
         """
         gram = design.T @ design
-        penalty = th.full((len(gram),), RIDGE, dtype=th.float64)
-        penalty[0] = 1e-6
-        solution: th.Tensor = th.linalg.solve(gram + th.diag(penalty), design.T @ targets)
+        solution: th.Tensor = th.linalg.solve(gram + th.diag(_penalty(len(gram))), design.T @ targets)
+        return solution
+
+    def value(self, design: th.Tensor, returns: ArrayLike, steps: tuple[ArrayLike, float] | None = None) -> th.Tensor:
+        """
+        A value function V = design · coefficients. With the steps known, by least-squares temporal differences (Bradtke and
+        Barto 1996, "Linear Least-Squares Algorithms for Temporal Difference Learning"): episodes that pass the same states
+        lend each other their ends, so one success among many failures is felt along the whole way. Else by regression.
+
+        :param design: shape (N, P), rows of an episode together and in order
+        :param returns: return-to-go per row, shape (N,)
+        :param steps: episode of each row, shape (N,), and the discount of the returns
+        :return: shape (P, 1)
+        """
+        target = th.from_numpy(np.asarray(returns, np.float64))[:, None]
+        if steps is None:
+            return self.coefficients(design, target)
+        ids, gamma = np.asarray(steps[0]), steps[1]
+        follows = th.from_numpy(np.append(ids[1:] == ids[:-1], False)).double()[:, None]
+        # of an episode's last row the whole return is its reward: it holds what is beyond a time limit
+        reward = target - gamma * follows * target.roll(-1, 0)
+        gram = design.T @ (design - gamma * follows * design.roll(-1, 0))
+        solution: th.Tensor = th.linalg.solve(gram + th.diag(_penalty(len(gram))), design.T @ reward)
         return solution
 
     def residual(self, design: th.Tensor, targets: th.Tensor) -> th.Tensor:
         """:return: targets minus what the basis functions explain, shape (N, T)."""
         return targets - design @ self.coefficients(design, targets)
+
+
+def _penalty(columns: int) -> th.Tensor:
+    penalty = th.full((columns,), RIDGE, dtype=th.float64)
+    penalty[0] = 1e-6  # the constant
+    return penalty
 
 
 def _finite(values: th.Tensor) -> th.Tensor:

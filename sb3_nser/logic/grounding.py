@@ -11,6 +11,7 @@ import torch as th
 from numpy.typing import ArrayLike
 
 from sb3_nser.errors import ConfigurationError
+from sb3_nser.logic.advantage import ADVANTAGE_TRACE, advantages
 from sb3_nser.logic.bank import RuleBank
 from sb3_nser.logic.baseline import Baseline
 from sb3_nser.logic.fit import fit
@@ -31,6 +32,7 @@ class Dataset:
     :param returns: return-to-go per row, float64, shape (N,)
     :param episode_ids: episode per row, growing with time, shape (N,); the rows of an episode follow each other
     :param held_out: rows kept for measuring, bool, shape (N,); whole episodes
+    :param gamma: discount of the returns; None if it is not known, or the rows of an episode are not all there in order
     """
 
     features: Mapping[str, th.Tensor]
@@ -38,6 +40,7 @@ class Dataset:
     returns: np.ndarray
     episode_ids: np.ndarray
     held_out: np.ndarray
+    gamma: float | None = None
 
     def __len__(self) -> int:
         return len(self.returns)
@@ -51,6 +54,7 @@ class Dataset:
         episode_ids: ArrayLike,
         held_out_fraction: float = 0.3,
         seed: int = 0,
+        gamma: float | None = None,
     ) -> Dataset:
         """
         Rows of one episode are taken to be in the order in which they happened; where episodes alternate they are sorted.
@@ -82,14 +86,15 @@ class Dataset:
         share = min(max(share, 1), len(episodes) - 1) if len(episodes) > 1 else 0
         # one in each run of consecutive episodes, so that both sides span the whole time
         chosen = _spread_choice(len(episodes), share, np.random.default_rng(seed))
-        return cls(columns, taken, target, ids, np.isin(ids, episodes[chosen]))
+        return cls(columns, taken, target, ids, np.isin(ids, episodes[chosen]), gamma)
 
     def part(self, held_out: bool) -> Dataset:
         """:return: the rows kept for measuring, or the others."""
         rows = self.held_out if held_out else ~self.held_out
         index = th.from_numpy(np.flatnonzero(rows))
         columns = {name: column[index] for name, column in self.features.items()}
-        return Dataset(columns, self.actions[rows], self.returns[rows], self.episode_ids[rows], self.held_out[rows])
+        parts = (self.actions[rows], self.returns[rows], self.episode_ids[rows], self.held_out[rows])
+        return Dataset(columns, *parts, self.gamma)
 
     def steps(self, bank: RuleBank) -> Steps | None:
         """:return: which rows are steps of one episode, None if the bank's rules do not ask"""
@@ -163,8 +168,9 @@ def judge(
     :param policy: thresholds
     :param steps: gradient steps of the fit
     :param seed: seed of subsampling and bootstrap
-    :param adjust: measure on returns from which the trend over time and what the state explains are removed (the explanation
-        is fitted on the fitting episodes); False takes returns as they are
+    :param adjust: measure on advantages: the trend over time and what the state explains are taken from the returns (the
+        explanation is fitted on the fitting episodes), and what comes later counts less (see ``advantages``; only if the
+        dataset knows its ``gamma``); False takes returns as they are
     :return: one judgement per entry, in order
     """
     policy = policy or AdmissionPolicy()
@@ -180,6 +186,15 @@ def judge(
         train_target, test_target = target[~dataset.held_out], target[dataset.held_out]
     as_written = bank.state()
     base = Baseline(train.features, [feature.name for feature in vocabulary.features if feature.uses_next])
+    if adjust and varies(dataset.returns) and len(train_target):
+        design = base.design(train.features)
+        gamma = dataset.gamma
+        value = base.value(design, train_target, None if gamma is None else (train.episode_ids, gamma))
+        train_target = train_target - (design @ value)[:, 0].numpy()
+        test_target = test_target - (base.design(test.features) @ value)[:, 0].numpy()
+        if dataset.gamma is not None:
+            train_target = advantages(train_target, train.episode_ids, dataset.gamma, ADVANTAGE_TRACE)
+            test_target = advantages(test_target, test.episode_ids, dataset.gamma, ADVANTAGE_TRACE)
     steps = 0 if all(entry.rule.pinned for entry in entries) else steps  # nothing would be kept of the descent
     fit(
         bank, train.features, train.actions, train_target, steps=steps, seed=seed, episode_ids=train.episode_ids, baseline=base
@@ -187,9 +202,6 @@ def judge(
     bank.load_state(
         [old if entry.rule.pinned else new for entry, old, new in zip(entries, as_written, bank.state(), strict=True)]
     )
-    if adjust and varies(test_target) and len(train_target):
-        explained = base.coefficients(base.design(train.features), th.from_numpy(train_target)[:, None])
-        test_target = test_target - (base.design(test.features) @ explained)[:, 0].numpy()
     with th.no_grad():
         body, match = bank.body(test.features, test.steps(bank)).numpy(), bank.match(test.actions).numpy()
         everywhere = bank.firing_strength(dataset.features, dataset.actions, dataset.steps(bank)).numpy() > 0.5
@@ -207,6 +219,8 @@ def judge(
             resamples=policy.resamples,
             seed=seed,
             avoid=entry.rule.polarity == "avoid",
+            actions=None if bank.continuous else test.actions,
+            names=vocabulary.actions.names,
         )
         copy_of = copies[k]
         out.append(

@@ -131,7 +131,7 @@ class PriorityMixin(WritingMixin):
                 self._first_score_at = seen
             warmup = self.options.rule_warmup
             warm = min(1.0, (seen - self._first_score_at) / warmup) if warmup else 1.0
-            wanted = warm * self.options.rule_fraction(self.progress)
+            wanted = min(warm * self.options.rule_fraction(self.progress), self.score_limit)
         return make_mixture(
             count,
             self._store.base.total,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sb3_nser.arguments import as_int
+from sb3_nser.arguments import as_int, as_number
 from sb3_nser.errors import NSERError
 from sb3_nser.replay.records import FloatArray, IntArray, Scorer
 from sb3_nser.replay.ring import RingMixin
@@ -40,6 +40,8 @@ class ScoringMixin(RingMixin):
     _store: PriorityStore
     trace_decay: float
     _shuffled: ShuffledScores | None = None
+    score_limit: float = 1.0
+    """Largest share of the draws that scores may decide for now, see ``set_scorer``."""
 
     def _init_scoring(self) -> None:
         self.rule_state: dict[str, Any] | None = None
@@ -69,6 +71,7 @@ class ScoringMixin(RingMixin):
         *,
         keep_scores: bool = False,
         history: int = 0,
+        limit: float = 1.0,
     ) -> None:
         """
         Give the function that scores transitions, or take it away.
@@ -84,15 +87,18 @@ class ScoringMixin(RingMixin):
             consecutive steps, with as many earlier ones of the same episodes before them as are stored and asked for
             (``Transitions.episodes``). What the ring has overwritten by the time a row is scored does not count. More costs
             more on every draw, up to ``history`` rows per environment
-        :raises ConfigurationError: if ``history`` is negative
+        :param limit: share of the draws that these scores may decide at most, 0 to 1, whatever ``rule_fraction`` says; for
+            scores that nothing has confirmed yet
         :raises NSERError: if the scores of the rows it is tried on have a wrong shape, are NaN or lie outside [0, 1]
+        :raises ConfigurationError: if ``history`` or ``limit`` is out of its range
         """
+        limit = as_number("limit", limit, 0.0, 1.0)
         scoring = None if scorer is None else _Scoring(scorer, as_int("history", history, 0))
         if scoring is not None and self._first_valid() < self._added:
             self._scores_of(scoring, max(self._first_valid(), self._added - -(-_PROBE // self.n_envs)), self._added, _PROBE)
         self._flush()
         self._scorer = scoring
-        self.rule_state = state
+        self.rule_state, self.score_limit = state, limit
         if scorer is None:
             self._store.clear_scores()
             if self._shuffled is not None:

@@ -11,7 +11,17 @@ from dataclasses import dataclass, replace
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.rules import files
 from sb3_nser.rules.check import conflicts, contradictions, problems
-from sb3_nser.rules.entry import PINNED_REASON, STATUSES, AdmissionPolicy, Entry, Fitted, Judgement, decide, moved_rule
+from sb3_nser.rules.entry import (
+    PINNED_REASON,
+    STATUSES,
+    AdmissionPolicy,
+    Entry,
+    Fitted,
+    Judgement,
+    chance_findings,
+    decide,
+    moved_rule,
+)
 from sb3_nser.rules.evidence import Evidence, describe_lift, percent
 from sb3_nser.rules.model import Rule
 from sb3_nser.rules.normal import packed, thresholds
@@ -143,13 +153,17 @@ class RuleBook:
         :return: the new entries, in the order of the results
         :raises ConfigurationError: if the book does not know a key
         """
+        results = list(results)
+        for judgement in results:
+            if judgement.key not in self._entries:
+                raise ConfigurationError(f"the book has no rule '{judgement.key}'; propose it before judging it.")
+        chance = chance_findings([(self._entries[item.key], item.evidence) for item in results], self.policy)
         decided = []
         for judgement in results:
-            entry = self._entries.get(judgement.key)
-            if entry is None:
-                raise ConfigurationError(f"the book has no rule '{judgement.key}'; propose it before judging it.")
+            entry = self._entries[judgement.key]
             other = self._entries.get(judgement.duplicate_of) if judgement.duplicate_of else None
-            entry = decide(entry, judgement, self.policy, step, other.rule.id if other is not None else None)
+            repeated = other.rule.id if other is not None else None
+            entry = decide(entry, judgement, self.policy, step, repeated, by_chance=entry.key in chance)
             self._entries[judgement.key] = entry
             decided.append(entry.key)
         self._settle_contradictions()

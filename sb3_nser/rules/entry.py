@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import typing
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 
 from sb3_nser.errors import ConfigurationError
@@ -22,6 +23,10 @@ or None) and ``confidence``."""
 
 PINNED_REASON = "pinned by the user"
 MAX_HISTORY = 50
+FOLLOWED = 0.9
+"""A policy that acts as the rule says in a larger share of the body's rows follows it without its help."""
+FADED = 0.1
+"""A fading rule below this confidence counts no longer."""
 LEANING_ROWS = 5
 """Rows with and without the action from which on a negative lift, though no proof, outweighs the proposer's word."""
 
@@ -35,7 +40,10 @@ class AdmissionPolicy:
         of a sparse task); higher trusts the model more, 0 keeps unjudged rules out
     :param patience: judgements without support in a row after which a rule that was admitted on evidence is pruned; higher
         forgets more slowly
-    :param waiting_patience: inconclusive judgements in a row after which a rule that was never admitted is rejected
+    :param waiting_patience: inconclusive judgements in a row after which a rule that the data never supported is refused
+    :param false_admissions: share of the admitted rules that may be there by chance. A rule that the data have not supported
+        before has to pass Benjamini and Hochberg's procedure (1995) over all rules of the judgement, at this share divided by
+        ``waiting_patience``, since it is looked at so often at most; lower admits fewer rules, and later
     :param max_rules: rules that may be active at once, those with the highest lower bound of the lift; pinned ones come first,
         and count even if there are more of them
     :param max_entries: rules that the book remembers; beyond it the oldest refused ones are forgotten, but never one that is
@@ -56,9 +64,11 @@ class AdmissionPolicy:
     level: float = 0.9
     resamples: int = 400
     agreement: float = 0.98
+    false_admissions: float = 0.05
 
     def __post_init__(self) -> None:
-        for name, low, high in (("prior_weight", 0.0, 1.0), ("level", 0.5, 0.999), ("agreement", 0.5, 1.0)):
+        shares = (("prior_weight", 0.0, 1.0), ("level", 0.5, 0.999), ("agreement", 0.5, 1.0), ("false_admissions", 0.0, 1.0))
+        for name, low, high in shares:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
                 raise ConfigurationError(f"admission policy {name}={value!r} must be a number from {low} to {high}.")
@@ -164,7 +174,33 @@ def _moved(condition: Condition, theta: typing.Any) -> Condition:
     return with_thresholds(condition, iter([float(f"{value:.3g}") for value in values]))
 
 
-def decide(entry: Entry, judgement: Judgement, policy: AdmissionPolicy, step: int, duplicate_id: str | None = None) -> Entry:
+def chance_findings(results: Sequence[tuple[Entry, Evidence]], policy: AdmissionPolicy) -> set[str]:
+    """
+    Correct for many rules and many looks: Benjamini and Hochberg (1995, "Controlling the False Discovery Rate") over the rules
+    of one judgement.
+
+    A rule that counts on evidence already is never among those returned: it stays as long as its own interval supports it, and
+    fades by ``patience``.
+
+    :param results: entries before the judgement, with the new evidence
+    :param policy: thresholds
+    :return: keys of the rules whose support may well be chance
+    """
+    family = sorted((found.p_value, entry.key) for entry, found in results if math.isfinite(found.p_value))
+    allowed = policy.false_admissions / policy.waiting_patience / max(1, len(family))
+    passed = max((rank for rank, (p_value, _) in enumerate(family, start=1) if p_value <= allowed * rank), default=0)
+    counted = {entry.key for entry, _ in results if entry.status == "admitted" and not entry.on_prior}
+    return {key for _, key in family[passed:]} - counted
+
+
+def decide(
+    entry: Entry,
+    judgement: Judgement,
+    policy: AdmissionPolicy,
+    step: int,
+    duplicate_id: str | None = None,
+    by_chance: bool = False,
+) -> Entry:
     """
     Apply the admission policy to one rule.
 
@@ -173,6 +209,7 @@ def decide(entry: Entry, judgement: Judgement, policy: AdmissionPolicy, step: in
     :param policy: the thresholds
     :param step: environment step of the judgement
     :param duplicate_id: short id of the rule it repeats, None if it repeats none
+    :param by_chance: whether support may well be chance, so many rules having been looked at (see ``chance_findings``)
     :return: the entry as it will be
     """
     evidence = judgement.evidence
@@ -187,7 +224,7 @@ def decide(entry: Entry, judgement: Judgement, policy: AdmissionPolicy, step: in
         return replace(entry, status="admitted", confidence=max(confidence, entry.rule.confidence), reason=PINNED_REASON)
     if duplicate_id is not None:
         return _refuse(entry, f"duplicate of {duplicate_id}")
-    if evidence.verdict == "supported":
+    if evidence.verdict == "supported" and not by_chance:
         reason = "the data support it"
         # what held-out data confirm never counts for less than the proposer's word
         confidence = max(measured, entry.rule.confidence)
@@ -207,9 +244,20 @@ def decide(entry: Entry, judgement: Judgement, policy: AdmissionPolicy, step: in
 
 def _without_evidence(entry: Entry, policy: AdmissionPolicy) -> Entry:
     """In sparse tasks no rule can be judged before the first success, and that is when rules help most."""
-    if entry.status in ("rejected", "pruned") or (entry.status == "admitted" and not entry.on_prior):
-        return entry  # earlier evidence stands
+    if entry.status in ("rejected", "pruned"):
+        return entry
     evidence = entry.evidence
+    followed = evidence is not None and _followed(entry.rule, evidence, policy)
+    if entry.status == "admitted" and not entry.on_prior:
+        confidence = 0.5 * entry.confidence
+        if not followed:
+            return entry  # earlier evidence stands
+        if confidence >= FADED:
+            reason = "supported before; fades, for the policy acts so by itself now"
+            return replace(entry, confidence=confidence, reason=reason)
+    if followed:
+        reason = "the policy acts so by itself: waits until it does not"
+        return replace(entry, status="waiting", confidence=0.0, on_prior=False, misses=0, reason=reason)
     if evidence is not None and evidence.support >= LEANING_ROWS and evidence.contrast >= LEANING_ROWS and evidence.lift < 0.0:
         reason = "too few rows to judge, and they lean against it"
         return replace(entry, status="waiting", confidence=0.0, on_prior=False, reason=reason)
@@ -222,11 +270,24 @@ def _without_evidence(entry: Entry, policy: AdmissionPolicy) -> Entry:
     return replace(entry, status="admitted", confidence=confidence, on_prior=True, reason=reason)
 
 
+def _followed(rule: Rule, evidence: Evidence, policy: AdmissionPolicy) -> bool:
+    """Too few rows to judge by, because the policy hardly does otherwise any more: nothing is left to learn from the rule."""
+    obeyed, other = evidence.support, evidence.contrast
+    if rule.polarity == "avoid":
+        obeyed, other = other, obeyed
+    return obeyed >= policy.min_support > other and obeyed > FOLLOWED * (obeyed + other)
+
+
 def _inconclusive(entry: Entry, policy: AdmissionPolicy) -> Entry:
     misses = entry.misses + 1
     if entry.status in ("rejected", "pruned"):
         return entry
+    rival = entry.evidence.rival if entry.evidence is not None else ""
     if entry.status == "admitted" and entry.on_prior:
+        if rival:
+            return _refuse(replace(entry, misses=misses), f"another action does better there: {rival}")
+        if misses >= policy.waiting_patience:
+            return _refuse(replace(entry, misses=misses), f"inconclusive in {misses} judgements in a row")
         if entry.evidence is not None and entry.evidence.lift > 0.0:
             return replace(entry, misses=misses, reason="on the proposer's word; the data lean its way")
         return _refuse(replace(entry, misses=misses), "the data lean against it")
@@ -236,7 +297,8 @@ def _inconclusive(entry: Entry, policy: AdmissionPolicy) -> Entry:
         return replace(entry, misses=misses, reason="supported before; inconclusive now")
     if misses >= policy.waiting_patience:
         return _refuse(replace(entry, misses=misses), f"inconclusive in {misses} judgements in a row")
-    return replace(entry, status="waiting", confidence=0.0, misses=misses, reason="inconclusive: waits for more data")
+    reason = f"another action does better there: {rival}" if rival else "inconclusive: waits for more data"
+    return replace(entry, status="waiting", confidence=0.0, misses=misses, reason=reason)
 
 
 def _refuse(entry: Entry, reason: str) -> Entry:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sb3_nser.errors import ConfigurationError
 
-Verdict = typing.Literal["supported", "refuted", "inconclusive", "no_evidence", "never_fires", "always_fires"]
+Verdict = typing.Literal["supported", "outdone", "refuted", "inconclusive", "no_evidence", "never_fires", "always_fires"]
 VERDICTS: tuple[str, ...] = typing.get_args(Verdict)
 
 NEVER_RATE = 1e-4
@@ -34,8 +34,9 @@ Array = NDArray[np.float64]
 class Evidence:
     """What was measured about one rule. Numbers that could not be computed are NaN (None in JSON).
 
-    :param verdict: ``supported`` (interval above 0), ``refuted`` (below 0), ``inconclusive`` (contains 0), ``no_evidence``
-        (returns do not vary, or too few rows on one side), ``never_fires`` or ``always_fires``
+    :param verdict: ``supported`` (interval above 0), ``outdone`` (the same, but another single action does better in these
+        states), ``refuted`` (below 0), ``inconclusive`` (contains 0), ``no_evidence`` (returns do not vary, or too few rows on
+        one side), ``never_fires`` or ``always_fires``
     :param lift: mean return with the rule's action minus mean return without, in the states of the body; for an ``avoid``
         rule the other way round, so that positive always speaks for the rule
     :param low: lower end of the interval
@@ -47,6 +48,10 @@ class Evidence:
     :param head_rate: share of the body's rows whose action matches the head
     :param rows: rows that were looked at
     :param episodes: episodes in which the body holds at least once
+    :param p_value: chance of such a lift if there were none, one-sided, normal approximation of the bootstrap; small speaks
+        for the rule
+    :param rival: name of the action that outdoes the rule's, empty if none does
+    :param rival_lift: by how much it does, NaN if none does
     """
 
     verdict: Verdict
@@ -60,6 +65,9 @@ class Evidence:
     head_rate: float = math.nan
     rows: int = 0
     episodes: int = 0
+    p_value: float = math.nan
+    rival: str = ""
+    rival_lift: float = math.nan
 
     def to_dict(self) -> dict[str, typing.Any]:
         """:return: plain JSON values; NaN becomes None."""
@@ -82,7 +90,11 @@ class Evidence:
         values: dict[str, typing.Any] = {"verdict": data["verdict"]}
         for key in set(data) - {"verdict"}:
             value = data[key]
-            if value is None and kinds[key] == "float":
+            if kinds[key] == "str":
+                if not isinstance(value, str):
+                    raise ConfigurationError(f"evidence {key}={value!r} must be text.")
+                values[key] = value
+            elif value is None and kinds[key] == "float":
                 values[key] = math.nan
             elif isinstance(value, bool) or not isinstance(value, int | float):
                 raise ConfigurationError(f"evidence {key}={value!r} must be a number.")
@@ -103,6 +115,8 @@ def measure(
     seed: int = 0,
     avoid: bool = False,
     min_episodes: int = MIN_EPISODES,
+    actions: ArrayLike | None = None,
+    names: Sequence[str] = (),
 ) -> Evidence:
     """
     Measure one rule on logged transitions. Body and match are read as crisp: above 0.5 holds.
@@ -117,6 +131,9 @@ def measure(
     :param seed: seed of the resampling
     :param avoid: True for an ``avoid`` rule: the sign of the lift flips
     :param min_episodes: episodes needed on which the body fires
+    :param actions: index of the action of each row, shape (N,): a ``prefer`` rule is then also compared with every other
+        single action. Where some actions are very bad, a mediocre one beats their mean, and should not be preferred
+    :param names: names of the actions by index
     :return: the evidence
     :raises ConfigurationError: if the shapes differ or a return is not finite
     """
@@ -137,10 +154,17 @@ def measure(
         return Evidence("never_fires", level=level, support=head_rows, body_rate=body_rate, rows=rows)
     episodes, cluster = np.unique(ids[fires], return_inverse=True)
     sums = _sums_per_episode(cluster, len(episodes), taken[fires], target[fires], -1.0 if avoid else 1.0)
-    lift, low, high = _interval(sums, level, resamples, seed)
+    lift, low, high, p_value = _interval(sums, level, resamples, seed)
     enough = min(head_rows, body_rows - head_rows) >= min_support and len(episodes) >= min_episodes
+    verdict = _verdict(lift, low, high, body_rate, enough and varies(target))
+    rival, rival_lift = "", math.nan
+    if verdict == "supported" and actions is not None and not avoid:
+        done = np.asarray(actions)[fires]
+        code, rival_lift = _rival(done, taken[fires], target[fires], cluster, min_support, level, resamples, seed)
+        if code is not None:
+            verdict, rival = "outdone", names[code] if code < len(names) else str(code)
     return Evidence(
-        verdict=_verdict(lift, low, high, body_rate, enough and varies(target)),
+        verdict=verdict,
         lift=lift,
         low=low,
         high=high,
@@ -151,6 +175,9 @@ def measure(
         head_rate=head_rows / body_rows,
         rows=rows,
         episodes=len(episodes),
+        p_value=p_value,
+        rival=rival,
+        rival_lift=rival_lift,
     )
 
 
@@ -218,7 +245,8 @@ def describe_evidence(evidence: Evidence | None) -> str:
     sides = f"{evidence.support} with the action, {evidence.contrast} without, {evidence.episodes} episodes"
     if evidence.verdict == "no_evidence":
         return f"too few rows to judge: {rate}, {sides}" if evidence.lift else f"no reward to judge by yet: {rate}, {sides}"
-    return f"{evidence.verdict}: {describe_lift(evidence)} at {percent(evidence.level)}, {rate}, {sides}"
+    verdict = evidence.verdict if not evidence.rival else f"outdone by {evidence.rival} ({evidence.rival_lift:+.3g})"
+    return f"{verdict}: {describe_lift(evidence)} at {percent(evidence.level)}, {rate}, {sides}"
 
 
 def describe_lift(evidence: Evidence) -> str:
@@ -238,21 +266,48 @@ def _sums_per_episode(cluster: NDArray[np.intp], episodes: int, taken: NDArray[n
     return np.stack([np.bincount(cluster, weights=column, minlength=episodes) for column in columns], axis=1)
 
 
-def _interval(sums: Array, level: float, resamples: int, seed: int) -> tuple[float, float, float]:
-    """:return: lift and the percentile interval, widened about the lift by √(E/(E−1)) for few episodes."""
+def _interval(sums: Array, level: float, resamples: int, seed: int) -> tuple[float, float, float, float]:
+    """:return: lift, the percentile interval, widened about the lift by √(E/(E−1)) for few episodes, and the p-value."""
     lift = float(_lift(sums.sum(axis=0)))
     episodes = len(sums)
     if not math.isfinite(lift) or episodes < 2:
-        return lift, math.nan, math.nan
+        return lift, math.nan, math.nan, math.nan
     # a resample of E episodes with replacement is a multinomial count per episode: one matrix product does all resamples
     counts = np.random.default_rng(seed).multinomial(episodes, np.full(episodes, 1.0 / episodes), size=resamples)
     lifts = _lift(counts.astype(np.float64) @ sums)
     lifts = lifts[np.isfinite(lifts)]
     if len(lifts) < 0.8 * resamples:  # one side of the contrast hangs on a handful of episodes
-        return lift, math.nan, math.nan
-    tail = 0.5 * (1.0 - level)
-    low, high = lift + math.sqrt(episodes / (episodes - 1)) * (np.quantile(lifts, [tail, 1.0 - tail]) - lift)
-    return lift, float(low), float(high)
+        return lift, math.nan, math.nan, math.nan
+    wider, tail = math.sqrt(episodes / (episodes - 1)), 0.5 * (1.0 - level)
+    low, high = lift + wider * (np.quantile(lifts, [tail, 1.0 - tail]) - lift)
+    error = wider * float(lifts.std())
+    p_value = 0.5 * math.erfc(lift / error / math.sqrt(2.0)) if error > 0.0 else math.nan
+    return lift, float(low), float(high), p_value
+
+
+def _rival(
+    done: Array,
+    taken: NDArray[np.bool_],
+    target: Array,
+    cluster: NDArray[np.intp],
+    min_support: int,
+    level: float,
+    resamples: int,
+    seed: int,
+) -> tuple[int | None, float]:
+    """:return: the action that does better than the one taken by the most, if one certainly does, and by how much."""
+    codes, counts = np.unique(done[~taken], return_counts=True)
+    codes = codes[counts >= min_support]
+    best: int | None = None
+    by = math.nan
+    for code in codes.tolist():
+        rows = taken | (done == code)
+        pair = _sums_per_episode(cluster[rows], int(cluster.max()) + 1, ~taken[rows], target[rows], 1.0)
+        # as many comparisons as there are actions: each at a stricter level
+        lift, low, _, _ = _interval(pair, 1.0 - (1.0 - level) / len(codes), resamples, seed)
+        if low > 0.0 and not lift <= by:
+            best, by = int(code), lift
+    return best, by
 
 
 def _lift(sums: Array) -> Array:

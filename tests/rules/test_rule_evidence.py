@@ -120,3 +120,42 @@ def test_a_policy_that_improves_does_not_make_a_frequent_action_look_good() -> N
     assert detrend(np.zeros(100), np.arange(100)).tolist() == [0.0] * 100
     assert detrend([], []).shape == (0,)
     assert detrend([1.0, 3.0], [0, 1]) == pytest.approx([-1.0, 1.0])  # too few episodes for more than one block
+
+
+def test_a_mediocre_action_beats_the_mean_of_bad_ones_and_is_outdone() -> None:
+    """Driving the wrong way costs less than a forbidden dropoff; that is no reason to prefer it."""
+    rng = np.random.default_rng(5)
+    rows, worth, names = 4000, np.array([2.0, 0.0, -10.0, -10.0]), ("onward", "back", "pickup", "dropoff")
+    actions, ids = rng.integers(0, 4, rows), np.arange(rows) // 20
+    returns, body = worth[actions] + rng.normal(size=rows), rng.random(rows) < 0.5
+    found = [measure(body, actions == code, returns, ids, actions=actions, names=names) for code in range(4)]
+    assert [one.verdict for one in found] == ["supported", "outdone", "refuted", "refuted"]
+    assert found[1].rival == "onward" and found[1].rival_lift == pytest.approx(2.0, abs=0.3) and found[1].low > 0
+    assert "outdone by onward (+2" in describe_evidence(found[1])
+    assert measure(body, actions == 1, returns, ids).verdict == "supported"  # nobody asked about single actions
+    assert repr(Evidence.from_dict(json.loads(json.dumps(found[1].to_dict())))) == repr(found[1])
+    # "avoid" speaks of one action against all others, so it has no rival
+    assert measure(body, actions == 2, returns, ids, actions=actions, avoid=True).verdict == "supported"
+
+
+def test_equally_good_actions_do_not_outdo_each_other() -> None:
+    rng = np.random.default_rng(6)
+    outdone = 0
+    for trial in range(100):
+        actions, ids = rng.integers(0, 3, 600), np.arange(600) // 20
+        returns = np.array([1.0, 1.0, -3.0])[actions] + rng.normal(size=600)
+        outdone += (
+            measure(np.arange(600) % 9 > 0, actions == 0, returns, ids, actions=actions, seed=trial).verdict == "outdone"
+        )
+    assert outdone <= 12  # nominal 5 of 100
+
+
+def test_p_values_of_useless_rules_are_uniform() -> None:
+    rng, p_values = np.random.default_rng(7), []
+    ids = np.repeat(np.arange(40), 20)
+    for trial in range(300):
+        match, body = rng.random(800) < 0.5, rng.random(800) < 0.5
+        returns = np.repeat(rng.normal(size=40), 20) + rng.normal(size=800)
+        p_values.append(measure(body, match, returns, ids, seed=trial, resamples=200).p_value)
+    assert np.mean(p_values) == pytest.approx(0.5, abs=0.06)
+    assert np.mean(np.array(p_values) < 0.05) == pytest.approx(0.05, abs=0.04)
