@@ -52,7 +52,7 @@ def lunar_lander(env: gym.Env[Any, Any]) -> Controller:
     """:return: the heuristic that Gymnasium ships"""
     from gymnasium.envs.box2d.lunar_lander import heuristic
 
-    return lambda obs: heuristic(env.unwrapped, obs)
+    return lambda obs: heuristic(env.unwrapped, obs)  # type: ignore[no-untyped-call]
 
 
 def blackjack(env: gym.Env[Any, Any]) -> Controller:
@@ -99,7 +99,7 @@ def minigrid(env: gym.Env[Any, Any]) -> Controller:
             state, first = queue.popleft()
             place, heading, holds, is_open = state
             if (place == goal) if goal is not None else is_open:
-                return max(first, 0)
+                return int(max(first, 0))
             ahead = (place[0] + _STEPS[heading][0], place[1] + _STEPS[heading][1])
             kind = kinds.get(ahead)
             free = kind in (None, "goal") or (ahead == door and is_open) or (ahead == key and holds)

@@ -78,8 +78,10 @@ def main(folder: str) -> None:
         np.savez_compressed(out / f"{name}.npz", **arrays)
         digest = hashlib.sha256((out / f"{name}.npz").read_bytes()).hexdigest()
         index[name] = {"env_id": recipe.env_id, "half": recipe.half, "gamma": recipe.gamma, "sha256": digest}
-        lengths, totals = arrays["lengths"], np.add.reduceat(arrays["rewards"], np.cumsum(arrays["lengths"]) - arrays["lengths"])
-        print(f"{name}: {len(lengths)} episodes, {lengths.sum()} steps, returns {np.quantile(totals, (0.1, 0.5, 0.9)).round(2)}")
+        lengths = arrays["lengths"]
+        totals = np.add.reduceat(arrays["rewards"], np.cumsum(lengths) - lengths)
+        shown = np.quantile(totals, (0.1, 0.5, 0.9)).round(2)
+        print(f"{name}: {len(lengths)} episodes, {lengths.sum()} steps, returns {shown}")
     made_with = {package: version(package) for package in ("gymnasium", "minigrid", "numpy")}
     content = json.dumps({"version": 1, "made_with": made_with, "problems": index}, indent=2)
     (out / "index.json").write_text(content + "\n", encoding="utf-8")

@@ -153,12 +153,11 @@ def _problem(name: str, about: dict[str, Any], arrays: dict[str, np.ndarray]) ->
         RecordedEpisode(np.arange(end - length, end), bool(cut))
         for end, length, cut in zip(ends, lengths, arrays["truncated"], strict=True)
     ]
-    kept = [[episode for episode, fresh in zip(episodes, arrays["fresh"], strict=True) if fresh == side] for side in (False, True)]
+    marked = list(zip(episodes, arrays["fresh"], strict=True))
+    kept = [tuple(episode for episode, fresh in marked if fresh == side) for side in (False, True)]
     vocabulary = vocabulary_for(observation_space, action_space, about["env_id"])
     rows = RecordedRows(observations[before], observations[before + 1], actions, arrays["rewards"])
-    return Problem(
-        name, about["env_id"], about["half"], float(about["gamma"]), vocabulary, tuple(kept[0]), tuple(kept[1]), rows
-    )
+    return Problem(name, about["env_id"], about["half"], float(about["gamma"]), vocabulary, kept[0], kept[1], rows)
 
 
 def _space(name: str, arrays: dict[str, np.ndarray]) -> spaces.Space[Any]:
