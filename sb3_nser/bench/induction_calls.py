@@ -3,6 +3,7 @@ that a run that was interrupted goes on where it stopped."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,9 +109,11 @@ class Answers:
             outcome = Outcome(request, reply=self.inducer.propose(request))
         except InductionFailure as failure:
             outcome = Outcome(request, failure=failure)
-        if self._record is not None and getattr(self.inducer, "model", None) is not None:
-            RecordWriter(self._record, asked.problem.name, fresh=False).write(request, outcome, 0, {})
         answer = _read(request, outcome)
+        if getattr(self.inducer, "model", None) is None:
+            return answer  # made again in no time
+        if self._record is not None:
+            RecordWriter(self._record, asked.problem.name, fresh=False).write(request, outcome, 0, {})
         tell(f"{self.inducer.describe()}: {asked.problem.name}, call {number + 1}: {answer.seconds:.1f} s")
         return answer
 
@@ -134,6 +137,4 @@ def _read(request: InductionRequest, outcome: Outcome) -> Answer:
 
 
 def _conforms(text: str, request: InductionRequest) -> bool:
-    import json
-
     return conforms(json.loads(text), request.schema)

@@ -117,11 +117,11 @@ class Report:
             for one in self.targets
         ]
         parts = [
-            table(("operation", "backend", self.count, "median", "middle half", "ratio to SB3"), times),
-            table(("target", "value", "limit", "met"), limits),
+            table(("operation", "backend", self.count, "median", "middle half", "ratio to SB3"), times) if times else "",
+            table(("target", "value", "limit", "met"), limits) if limits else "",
             *self.notes,
         ]
-        return "\n\n".join(parts)
+        return "\n\n".join(part for part in parts if part)
 
 
 def versions() -> dict[str, str | None]:

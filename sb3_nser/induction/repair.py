@@ -44,6 +44,8 @@ MAX_POOL = 256
 MAX_ROWS = 10_000
 MAX_CELLS = 60_000_000
 """Rows times conditions looked at in one call, over all rules. A count and no clock, so that runs are reproducible."""
+TELLING = 0.95
+"""A condition that holds in more than this share of the states that the others leave says nothing and is not put in."""
 _QUANTILES = (0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)
 
 
@@ -180,12 +182,15 @@ class _Search:
             if at is None and len(kept) >= MAX_BODY:
                 continue
             rows = self._conjunction(kept)
+            if not rows.any():
+                continue
             places = [place for place, literal in enumerate(self.pool) if _fits(literal, kept)]
             cost = int(rows.sum()) * (len(places) + 1)
             if cost > self.cells:
                 continue
             self.cells -= cost
             scores = self._scores(rows, self.matrix[:, places], taken, sign)
+            scores[self.matrix[rows][:, places].mean(axis=0) > TELLING] = np.nan
             for place, score in zip(places, scores, strict=True):
                 literal = self.pool[place]
                 change = _words(state.body[at] if at is not None else None, literal)
