@@ -232,8 +232,8 @@ def _best_rules(results: Sequence[Result], contenders: Sequence[str]) -> str:
 
 
 _NOTES = (
-    "Rules are distinct rules of all calls, as written. Valid: usable rules among those written. Lift > 0: held-out lift above "
-    "0. Admitted: its interval is above 0. Confirmed: it is so on fresh episodes as well, which nothing else has seen.",
+    "Rules are distinct rules of all calls, as written. Valid: usable rules among those written. Lift > 0: held-out lift "
+    "above 0. Admitted: its interval is above 0. Confirmed: it is so on fresh episodes as well, which nothing else has seen.",
     "Problems with a rule: share of the problems with at least one admitted rule. Best lift: of the admitted rule with the "
     "highest lower bound its lift on fresh episodes, in standard deviations of the return, 0 if none, mean over the problems.",
     f"Random rules: mean over {RANDOM_SEEDS} seeds of as many calls and rules per call, drawn from the same calls' schema.",

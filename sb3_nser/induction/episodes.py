@@ -179,6 +179,30 @@ def feature_lines(vocabulary: Vocabulary, names: Sequence[str] | None = None, nu
     return lines
 
 
+def situation_lines(
+    experience: Experience, vocabulary: Vocabulary, names: Sequence[str], number: int = 0, most: int = 10
+) -> list[str]:
+    """
+    :param experience: the agent's own episodes; may be empty
+    :param names: features with named values
+    :param number: situations come in another order with each number, since small models favour places in a list
+    :param most: most situations shown, those that occur most often
+    :return: one line per combination of the features' values that occurs, as a rule in a reply would write it
+    """
+    if not len(experience):
+        return []
+    codes, counts = np.unique(np.stack([experience.columns[name] for name in names], axis=1), axis=0, return_counts=True)
+    order = [at for at in np.argsort(-counts, kind="stable") if counts[at] >= MIN_COUNT and np.isfinite(codes[at]).all()][
+        :most
+    ]
+    random.Random(number).shuffle(order)
+    known = [vocabulary[name] for name in names]
+    shown = [
+        [(feature.name, feature.values[int(code)]) for feature, code in zip(known, codes[at], strict=True)] for at in order
+    ]
+    return ["- " + ",".join(f'"{name}":"{value}"' for name, value in row) for row in shown]
+
+
 def contrast_lines(experience: Experience, vocabulary: Vocabulary, episodes: int = 2, steps: int = 4) -> list[str]:
     """
     The best and the worst episodes, cut down to the steps that matter: the last ones, and those where something named changed.

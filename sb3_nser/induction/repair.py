@@ -35,6 +35,8 @@ LEAST_SCORE = 3.0
 """Score that a repaired rule needs: it is the best of hundreds, so that 2 would mean little."""
 STEP = 0.5
 """What every change has to add to the score: of two repairs about as good, the one nearer to the proposal is taken."""
+CONDITION = 1.0
+"""What every condition has to add to it: the best of hundreds adds that much by chance."""
 MAX_BEAM = 32
 MAX_CHANGES = 2
 MAX_BODY = 4
@@ -42,7 +44,7 @@ MAX_BODY = 4
 MAX_POOL = 256
 """Conditions that may be added or swapped in: whole features in the vocabulary's order."""
 MAX_ROWS = 10_000
-MAX_CELLS = 60_000_000
+MAX_CELLS = 24_000_000
 """Rows times conditions looked at in one call, over all rules. A count and no clock, so that runs are reproducible."""
 TELLING = 0.95
 """A condition that holds in more than this share of the states that the others leave says nothing and is not put in."""
@@ -74,7 +76,7 @@ class _State:
 
     @property
     def worth(self) -> float:
-        return self.score - STEP * len(self.changes)
+        return self.score - STEP * len(self.changes) - CONDITION * len(self.body)
 
 
 def repair(
