@@ -223,7 +223,7 @@ def _optional_blocks(
     blocks = [
         ("Hints from the user:", [f"- {hint}" for hint in settings.hints]),
         # unasked, a small model combines values that never meet, and such rules never fire
-        ("Situations that occur:", situation_lines(experience, vocabulary, focus.features, settings.number) if record else []),
+        ("Situations that occur:", situation_lines(experience, vocabulary, focus.features) if record else []),
         ("Measured in the agent's own episodes:", [str(item) for item in focus.counted]),
         ("Rules tried so far (do not repeat them; improve on them or find others):", list(feedback)),
     ]
