@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,15 @@ def test_inducers_that_read_no_prompt_are_not_asked_to_translate_hints() -> None
     callback.inducer.propose = spy  # type: ignore[method-assign]
     dqn().learn(1_100, callback=callback)
     assert asked and "hint" not in asked
+
+
+def test_prompts_and_inducers_see_nothing_of_the_episodes_that_judge() -> None:
+    """What is counted in a prompt is copied into rules: counted on held-out episodes, it would confirm itself."""
+    inducer = Scripted(NEAR_MISS)
+    callback, _, _ = run(inducer)
+    learnt_from, evidence = inducer.requests[0].experience, callback.book.entries[0].evidence
+    assert learnt_from is not None and evidence is not None and evidence.rows > 300
+    assert 1_900 < len(learnt_from) + evidence.rows <= inducer.requests[0].step  # every row on one side only
+    prompt = inducer.requests[0].messages[1]["content"]
+    counts = [int(count) for count in re.findall(r"in (\d+) cases", prompt)]
+    assert counts and max(counts) < len(learnt_from)
