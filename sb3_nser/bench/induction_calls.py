@@ -87,10 +87,14 @@ class Answers:
     def __init__(self, inducer: RuleInducer, record: Path | None = None) -> None:
         self.inducer, self._record = inducer, record
         self._known: dict[tuple[str, int, str], RecordEntry] = {}
-        if record is not None and record.exists():
-            for entry in read_record(record, argument="--record"):
-                if entry.model == getattr(inducer, "model", None) and entry.failure_cause is None:
-                    self._known[entry.run, entry.number, entry.prompt_sha256] = entry
+        self._read_record()
+
+    def _read_record(self) -> None:
+        if self._record is None or not self._record.exists():
+            return
+        for entry in read_record(self._record, argument="--record"):
+            if entry.model == getattr(self.inducer, "model", None) and entry.failure_cause is None:
+                self._known[entry.run, entry.number, entry.prompt_sha256] = entry
 
     def ask(self, asked: Asked, number: int, tell: Callable[[str], None] = lambda line: None) -> Answer:
         """
@@ -114,6 +118,7 @@ class Answers:
             return answer  # made again in no time
         if self._record is not None:
             RecordWriter(self._record, asked.problem.name, fresh=False).write(request, outcome, 0, {})
+            self._read_record()  # what is asked twice is answered once
         tell(f"{self.inducer.describe()}: {asked.problem.name}, call {number + 1}: {answer.seconds:.1f} s")
         return answer
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fake_ollama import FakeOllama
 from sb3_nser.bench.__main__ import main
 from sb3_nser.bench.induction_calls import Answers, Asked
 from sb3_nser.bench.induction_outcome import STEPS, Yardstick
@@ -17,7 +18,6 @@ from sb3_nser.errors import ConfigurationError
 from sb3_nser.induction import RandomInducer, TreeInducer
 from sb3_nser.induction.ollama import OllamaInducer
 from sb3_nser.rules import parse_rule
-from tests.fake_ollama import FakeOllama
 
 
 def test_half_of_the_problems_may_be_developed_on() -> None:

@@ -13,7 +13,7 @@ import pytest
 from sb3_nser import RuleInductionCallback
 from sb3_nser.errors import ConfigurationError, NSERWarning
 from sb3_nser.induction import InductionFailure, InductionReply, InductionRequest, read_record
-from tests.scripted import Scripted, dqn, fingerprint, reply, threshold_rule
+from scripted import Scripted, dqn, fingerprint, reply, threshold_rule
 
 NEAR_MISS = reply(threshold_rule("cart_velocity", ">", 0.1, "push_right"))
 ANSWERS = (
