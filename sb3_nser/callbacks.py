@@ -13,10 +13,11 @@ from sb3_nser.arguments import as_bool, as_int, as_number, closest
 from sb3_nser.errors import ConfigurationError, LLMUnavailableError, warn_user
 from sb3_nser.induction import BackgroundCalls, RecordedCalls, RecordWriter, RuleInducer
 from sb3_nser.induction.budget import CallBudget, WarnOnce
-from sb3_nser.induction.choice import choose_inducer
+from sb3_nser.induction.choice import choose_inducer, warn_of_unread_hints
 from sb3_nser.induction.formalize import check_hint
 from sb3_nser.induction.persistence import load_rules, restore, save_rules
 from sb3_nser.induction.prompts import FORMS
+from sb3_nser.induction.repair import MAX_BEAM
 from sb3_nser.induction.session import InductionRound, InductionSession
 from sb3_nser.induction.settings import SessionSettings, check_types, string_tuple
 from sb3_nser.induction.watch import RulesWatch
@@ -45,8 +46,15 @@ class RuleInductionCallback(PriorityCallback):
         name of a registered vocabulary, or a ``Vocabulary``
     :param task: the task in one or two sentences; default the vocabulary's own
     :param hints: a sentence, or a list of sentences, of the user's advice. The run's first calls translate them into rules,
-        one call each (source ``user_hint``), judged like any other; later calls show them to the model
+        one call each (source ``user_hint``), judged like any other; later calls show them to the model. Inducers that read no
+        prompt cannot use them, which is warned about
     :param rules_per_call: rules asked for in one call, 1 to 8; more cost more time and repeat themselves
+    :param calls_per_round: questions asked one after the other, 1 to 8, before their rules are judged together. More pools
+        answers of several seeds and prompt forms, and spends ``max_calls`` sooner; within a round the model does not hear how
+        its rules did
+    :param repair: True looks for a better rule next to each proposed one that the data do not support, by changing at most two
+        conditions; what it finds has to pass the same judgement (see ``sb3_nser.induction.repair``)
+    :param repair_beam: candidates that search keeps after each change, 1 to 32; more finds better ones and takes longer
     :param max_rules: most rules that weigh on replay at one time
     :param prior_rule_fraction: share of the draws that rules decide at most, 0 to 1, while all of them count on the model's
         word alone, as before the first reward of a sparse task; the buffer's ``rule_fraction`` holds as soon as the data
@@ -92,6 +100,9 @@ class RuleInductionCallback(PriorityCallback):
         task: str | None = None,
         hints: str | Sequence[str] = (),
         rules_per_call: int = 4,
+        calls_per_round: int = 1,
+        repair: bool = True,
+        repair_beam: int = 4,
         max_rules: int = 16,
         prior_rule_fraction: float = 0.1,
         max_calls: int = 20,
@@ -138,6 +149,8 @@ class RuleInductionCallback(PriorityCallback):
             max_transitions=as_int("max_transitions", max_transitions, 100),
             seed=as_int("seed", seed, 0),
             strict=as_bool("strict", strict),
+            calls_per_round=as_int("calls_per_round", calls_per_round, 1, 8),
+            repair_beam=as_int("repair_beam", repair_beam, 1, MAX_BEAM) * as_bool("repair", repair),
         )
         for form in self.settings.prompt_forms:
             if form not in FORMS:
@@ -164,6 +177,7 @@ class RuleInductionCallback(PriorityCallback):
             keep_alive=keep_alive,
         )
         self.prior_rule_fraction = as_number("prior_rule_fraction", prior_rule_fraction, 0.0, 1.0)
+        warn_of_unread_hints(self.inducer, self.settings.hints)
         self._blocking = as_bool("blocking", blocking)
         self._require_llm = as_bool("require_llm", require_llm)
         self._vocabulary_given, self._task = vocabulary, task

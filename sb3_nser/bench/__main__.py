@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PROGRAM = "python -m sb3_nser.bench"
 LEAST_ROWS = 1000
 TRAINED = ("DQN", "QRDQN", "SAC")
+EMBEDDED_MODELS = ("qwen2.5-coder:0.5b", "qwen2.5-coder:1.5b")
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,62 @@ def _run_rules(args: argparse.Namespace) -> Report:
     return measure(names, steps, seeds, _command(words, args.json), args.details)
 
 
+def _add_induction_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model",
+        action="append",
+        metavar="M",
+        help="a model to ask, as `ollama list` shows it; repeatable (default, without --inducer: the embedded ones)",
+    )
+    parser.add_argument(
+        "--inducer",
+        choices=("tree", "random"),
+        action="append",
+        help="an inducer without a model; repeatable (default, without --model: both); random is measured beside every model",
+    )
+    parser.add_argument(
+        "--calls",
+        type=_whole_number(1),
+        help="independent questions per problem; more find more and cost time in proportion (default: 4; quick: 1)",
+    )
+    parser.add_argument(
+        "--half",
+        choices=("development", "report", "both"),
+        default="both",
+        help="which problems: those that prompts may be improved by, those that are reported, or both (default)",
+    )
+    parser.add_argument(
+        "--host", help="the model server (default: OLLAMA_HOST, else 127.0.0.1:11434; if nothing answers, the embedded one)"
+    )
+    parser.add_argument(
+        "--record",
+        type=_writable_file,
+        metavar="FILE",
+        help="JSONL file to which answers are appended; those it holds already are not asked for again",
+    )
+
+
+def _run_induction(args: argparse.Namespace) -> Report:
+    from sb3_nser.bench.induction import default_problems, measure
+
+    both = not args.model and not args.inducer
+    models = list(dict.fromkeys(args.model or (EMBEDDED_MODELS if both else ())))
+    inducers = list(dict.fromkeys(args.inducer or (("tree", "random") if both else ())))
+    calls = args.calls or (1 if args.quick else 4)
+    words = ["induction", *(word for model in models for word in ("--model", model))]
+    words += [word for inducer in inducers for word in ("--inducer", inducer)]
+    words += ["--calls", str(calls), *(["--half", args.half] if args.half != "both" else []), *(["--quick"] * args.quick)]
+    return measure(
+        models,
+        inducers,
+        calls=calls,
+        problems=default_problems(args.half, args.quick),
+        command=_command(words, args.json),
+        host=args.host,
+        record=args.record,
+    )
+
+
 def _command(words: Sequence[str], json_file: Path | None) -> str:
     return " ".join([PROGRAM, *words, *([] if json_file is None else ["--json", json_file.name])])
 
@@ -165,6 +222,12 @@ BENCHMARKS = (
         "whether the evidence admits right rules and keeps wrong ones out, on hand-written rules of six environments",
         _add_rules_arguments,
         _run_rules,
+    ),
+    Benchmark(
+        "induction",
+        "how good proposed rules are, and what pooling, repair and fitting make of them, on recorded problems",
+        _add_induction_arguments,
+        _run_induction,
     ),
 )
 

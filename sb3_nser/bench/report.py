@@ -99,7 +99,8 @@ class Report:
     def as_text(self) -> str:
         """:return: tables that read well and are Markdown too"""
         times = [times_table(self.measurements, self.count)] if self.measurements else []
-        return "\n\n".join([*self.tables, *times, targets_table(self.targets), *self.notes])
+        limits = [targets_table(self.targets)] if self.targets else []
+        return "\n\n".join([*self.tables, *times, *limits, *self.notes])
 
 
 def times_table(measurements: Sequence[Measurement], count: str = "rows") -> str:

@@ -41,6 +41,7 @@ def add_induce(commands: Subcommands) -> None:
         "--calls", default="3", metavar="N", help="questions to the model; 0 only judges --rules-file (default 3)"
     )
     parser.add_argument("--rules-per-call", default="4", metavar="N", help="rules asked for at once, 1 to 8 (default 4)")
+    parser.add_argument("--no-repair", action="store_true", help="judge rules as proposed, without repairing near misses")
     parser.add_argument(
         "--hints", action="append", default=[], metavar="TEXT", help="your advice, one sentence each; repeatable"
     )
@@ -128,6 +129,7 @@ def _settings(args: argparse.Namespace) -> SessionSettings:
         max_transitions=as_int("--max-transitions", args.max_transitions, 100),
         seed=as_int("--seed", args.seed, 0),
         strict=False,
+        repair_beam=0 if args.no_repair else 4,
     )
 
 

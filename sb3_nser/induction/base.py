@@ -94,6 +94,14 @@ class Outcome:
         return self.reply.seconds if self.reply else self.failure.seconds if self.failure else 0.0
 
 
+def reads_prompt(inducer: object) -> bool:
+    """
+    :return: whether an inducer reads the messages of a request. One that looks at the episodes alone says
+        ``reads_prompt = False``; it can translate no hints
+    """
+    return bool(getattr(inducer, "reads_prompt", True))
+
+
 @runtime_checkable
 class RuleInducer(Protocol):
     """Anything that answers an ``InductionRequest``."""

@@ -52,12 +52,17 @@ class CallBudget:
         self.calls += 1
         self.next_step = step + self.every * 2 ** min(3, self.stale_rounds)
 
-    def answered(self, tokens: int, seconds: float, new_rules: int) -> None:
-        """Count an answer; an answer without a new rule widens the spacing."""
+    def answered(self, tokens: int, seconds: float, new_rules: int | None) -> None:
+        """
+        Count an answer.
+
+        :param new_rules: new rules of the whole round, none of which widens the spacing; None while the round goes on
+        """
         self.failures_in_a_row = 0
         self.tokens += tokens
         self.seconds += seconds
-        self.stale_rounds = 0 if new_rules else self.stale_rounds + 1
+        if new_rules is not None:
+            self.stale_rounds = 0 if new_rules else self.stale_rounds + 1
         self._limit()
 
     def failed(self, seconds: float) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sb3_nser.arguments import closest
-from sb3_nser.errors import ConfigurationError
-from sb3_nser.induction.base import RuleInducer
+from sb3_nser.errors import ConfigurationError, warn_user
+from sb3_nser.induction.base import RuleInducer, reads_prompt
 from sb3_nser.induction.controls import RandomInducer
 from sb3_nser.induction.ollama import OllamaInducer
 from sb3_nser.induction.openai import OpenAIInducer
@@ -42,3 +43,12 @@ def choose_inducer(
         return RandomInducer(seed=seed)
     known = ", ".join(INDUCERS)
     raise ConfigurationError(f"inducer={name!r} must be one of {known}, or implement RuleInducer.{closest(name, INDUCERS)}")
+
+
+def warn_of_unread_hints(inducer: RuleInducer, hints: Sequence[str]) -> None:
+    """Say once that hints are for inducers that read; no call is spent on them."""
+    if hints and not reads_prompt(inducer):
+        warn_user(
+            f"hints are not used: {inducer.describe()} reads no prompt, so nobody translates them; ask a language model, or "
+            "write them as rules into rules_file."
+        )

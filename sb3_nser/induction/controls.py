@@ -33,6 +33,7 @@ class RandomInducer:
     """
 
     deadline = 10.0
+    reads_prompt = False
 
     def __init__(self, draw: str = "schema", seed: int = 0) -> None:
         if draw not in DRAWS:

@@ -187,6 +187,35 @@ def feature_lines(vocabulary: Vocabulary, names: Sequence[str] | None = None, nu
     return lines
 
 
+def situation_lines(experience: Experience, vocabulary: Vocabulary, names: Sequence[str], most: int = 10) -> list[str]:
+    """
+    :param experience: the agent's own episodes; may be empty
+    :param names: features with named values
+    :param most: most situations shown
+    :return: one line per combination of the features' values that occurs, as a rule in a reply would write it. Small models
+        write about the first ones, so those come first where the choice of the action mattered most; before any reward is
+        seen, the rarest
+    """
+    if not len(experience):
+        return []
+    codes, which, counts = np.unique(
+        np.stack([experience.columns[name] for name in names], axis=1), axis=0, return_inverse=True, return_counts=True
+    )
+    which = which.reshape(-1)
+    masks = action_masks(vocabulary, experience.actions) if experience.rewarded else {}
+    known = [vocabulary[name] for name in names]
+    found: list[tuple[float, int, str]] = []
+    for at, row in enumerate(codes):
+        if counts[at] < MIN_COUNT or not np.isfinite(row).all():
+            continue
+        text = ",".join(f'"{feature.name}":"{feature.values[int(code)]}"' for feature, code in zip(known, row, strict=True))
+        best = _best(experience.returns, names[0], text, which == at, masks)
+        # what the best action gains there, less its standard error
+        gain = (best.mean - best.otherwise) * (1.0 - 1.0 / best.strength) if best and best.strength > 1.0 else 0.0
+        found.append((-gain, int(counts[at]), f"- {text}"))
+    return [line for _, _, line in sorted(found)[:most]]
+
+
 def contrast_lines(experience: Experience, vocabulary: Vocabulary, episodes: int = 2, steps: int = 4) -> list[str]:
     """
     The best and the worst episodes, cut down to the steps that matter: the last ones, and those where something named changed.

@@ -14,7 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sb3_nser.errors import ConfigurationError
-from sb3_nser.induction.episodes import Contrast, Experience, conditions, contrast_lines, contrasts, feature_lines
+from sb3_nser.induction.episodes import (
+    Contrast,
+    Experience,
+    conditions,
+    contrast_lines,
+    contrasts,
+    feature_lines,
+    situation_lines,
+)
 from sb3_nser.rules.schema import facts, heads, is_record, offered
 from sb3_nser.rules.schema import numbers as numbers_of
 from sb3_nser.vocabulary import ActionSet, Vocabulary
@@ -224,8 +232,11 @@ def _optional_blocks(
     vocabulary: Vocabulary, experience: Experience, feedback: Sequence[str], focus: _Focus, settings: PromptSettings
 ) -> list[tuple[str, list[str]]]:
     """:return: (title, lines), the most important block first, since the last ones give way when room is short"""
+    record = is_record(vocabulary, focus.conditions)
     blocks = [
         ("Hints from the user:", [f"- {hint}" for hint in settings.hints]),
+        # unasked, a small model combines values that never meet, and such rules never fire
+        ("Situations that occur:", situation_lines(experience, vocabulary, focus.features) if record else []),
         ("Measured in the agent's own episodes:", [str(item) for item in focus.counted]),
         ("Rules tried so far (do not repeat them; improve on them or find others):", list(feedback)),
     ]

@@ -211,7 +211,8 @@ class RecordedCalls:
 
     def __init__(self, path: str | os.PathLike[str], run: str) -> None:
         self.path = Path(path)
-        self._entries = {entry.request_step: entry for entry in read_record(path, run)}
+        # several questions of one round may be asked at one step
+        self._entries = {(entry.request_step, entry.number): entry for entry in read_record(path, run)}
         self._request: InductionRequest | None = None
         self._entry: RecordEntry | None = None
 
@@ -222,7 +223,7 @@ class RecordedCalls:
 
     def submit(self, request: InductionRequest) -> None:
         """Look the question up by its step; a question the record does not know never gets an answer, and is warned about."""
-        self._request, self._entry = request, self._entries.get(request.step)
+        self._request, self._entry = request, self._entries.get((request.step, request.number))
         if self._entry is None:
             self._warn(f"asks at step {request.step}, where {self.path} has no call")
         elif self._entry.prompt_sha256 != prompt_hash(request):

@@ -5,62 +5,35 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch as th
 
 from sb3_nser.errors import ConfigurationError, InductionError
-from sb3_nser.induction.base import InductionFailure, InductionRequest, Outcome, RuleInducer
+from sb3_nser.induction.base import InductionFailure, InductionRequest, Outcome, RuleInducer, reads_prompt
 from sb3_nser.induction.budget import CallBudget, WarnOnce
 from sb3_nser.induction.data import EpisodeSource, collect, no_experience
 from sb3_nser.induction.episodes import Experience
 from sb3_nser.induction.formalize import FORM, as_hint, hint_request
-from sb3_nser.induction.prompts import PromptSettings, build_messages, conditions_for, forms_for
+from sb3_nser.induction.prompts import PromptSettings, forms_for
+from sb3_nser.induction.questions import question
 from sb3_nser.induction.record import RecordWriter
+from sb3_nser.induction.repair import repair
+from sb3_nser.induction.rounds import InductionRound as InductionRound
+from sb3_nser.induction.rounds import ReadAnswer, Round, measured, verdict
 from sb3_nser.induction.settings import SessionSettings
 from sb3_nser.induction.worker import CallRunner
 from sb3_nser.logic import Dataset, judge
-from sb3_nser.rules import Entry, RuleBook, moved_rule
+from sb3_nser.rules import Entry, Rule, RuleBook, moved_rule
 from sb3_nser.rules.check import object_features
-from sb3_nser.rules.evidence import describe_lift, percent
-from sb3_nser.rules.schema import parse_reply, reply_schema
+from sb3_nser.rules.lineage import repaired_from
+from sb3_nser.rules.schema import parse_reply
 from sb3_nser.vocabulary import Vocabulary
 
 MAX_REFUSED = 4
 """Sentences on unusable rules that the next prompt repeats, the newest ones."""
 DEFAULT_PROMPT_BUDGET = 9_000
 """Characters of a prompt for an inducer that names no limit of its own."""
-
-
-@dataclass(frozen=True)
-class InductionRound:
-    """What happened when an answer (or a failure) was applied; handed to ``on_round``.
-
-    :param step: environment step
-    :param requested: environment step at which the question was asked
-    :param verdicts: rule text -> what became of it, for the rules of this answer
-    :param active: texts of the rules that now weigh on replay, with their evidence in words
-    :param failure: the sentence of a failed call, empty if it succeeded
-    :param seconds: wall-clock seconds of the call
-    """
-
-    step: int
-    requested: int
-    verdicts: dict[str, str]
-    active: tuple[str, ...]
-    failure: str
-    seconds: float
-
-    def lines(self) -> list[str]:
-        """:return: the round in words, one line per rule and verdict"""
-        head = f"step {self.step} (asked at {self.requested}, {self.seconds:.0f} s)"
-        if self.failure:
-            return [f"{head}: no rules: {self.failure}"]
-        out = [f"{head}: the model proposed" if self.verdicts else f"{head}: no rule was proposed"]
-        for rule, verdict in self.verdicts.items():
-            out += [f"  {rule}", f"      {verdict}"]
-        return [*out, f"in force now: {len(self.active)}", *(f"  {line}" for line in self.active)]
 
 
 class InductionSession:
@@ -89,6 +62,8 @@ class InductionSession:
         self.vocabulary, self.book, self.budget = vocabulary, book, budget
         self.seconds_waited = 0.0
         self.refused: list[str] = []  # what was wrong with rules that could not be used, for the next prompt
+        self._hints = settings.hints if reads_prompt(inducer) else ()
+        self._round = Round()
         self._calls, self._inducer, self._settings = calls, inducer, settings
         self._warn, self._writer = warn, writer
 
@@ -110,8 +85,8 @@ class InductionSession:
         """
         nothing = no_experience(self.vocabulary)
         for form in self._settings.prompt_forms or forms_for(self.vocabulary):
-            self._messages(nothing, form, 0)
-        for number in range(len(self._settings.hints)):
+            self._question(nothing, 0, 0, (form,))
+        for number in range(len(self._hints)):
             self._hint_request(number, 0, nothing)
 
     def turn(self, source: EpisodeSource, step: int, gamma: float) -> bool:
@@ -126,75 +101,113 @@ class InductionSession:
         """
         started = time.perf_counter()
         experience = self._collect(source, gamma)
-        judged = self._judge(experience, step)
+        judged, _ = self._judge(experience, step)
         if self.budget.stopped:
             self.budget.passed(step)
         else:
+            self._round = Round(left=self._settings.calls_per_round, requested=step)
             self._ask(experience, step)
         self.seconds_waited += time.perf_counter() - started
         return judged
 
     def _ask(self, experience: Experience, step: int) -> None:
-        settings = self._settings
         number = self.budget.calls
-        if number < len(settings.hints):
+        self._round.left -= 1
+        if number < len(self._hints):
             self.budget.asked(step)
             self._calls.submit(self._hint_request(number, step, experience))
             return
-        forms = settings.prompt_forms or forms_for(self.vocabulary)
-        form = forms[number % len(forms)]
+        # those that will judge the rules are not shown either: what is counted in a prompt is copied into rules
+        learnt_from = experience.part(~self._dataset(experience).held_out) if len(experience) else experience
         try:
-            messages, prompt = self._messages(experience, form, number)
+            request = self._question(learnt_from, number, step, self._settings.prompt_forms)
         except ConfigurationError as error:  # fitted when training began, but other features are shown now
             self.budget.asked(step)
             self._failed(InductionFailure("context", str(error)))
             return
-        ready_made = conditions_for(self.vocabulary, experience, form, prompt)
-        schema = reply_schema(self.vocabulary, settings.rules_per_call, conditions=ready_made, rich=form == "rich")
         self.budget.asked(step)
-        learnt_from = experience.part(~self._dataset(experience).held_out) if len(experience) else experience
-        self._calls.submit(
-            InductionRequest(number, step, messages, schema, settings.rules_per_call, form, self.vocabulary, learnt_from)
-        )
+        self._calls.submit(request)
 
     def _hint_request(self, number: int, step: int, experience: Experience) -> InductionRequest:
         """The first calls of a run translate the user's hints, one each."""
-        hint, budget = self._settings.hints[number], self._prompt_budget
+        hint, budget = self._hints[number], self._prompt_budget
         return hint_request(self.vocabulary, hint, experience, budget=budget, number=number, step=step)
 
     @property
     def _prompt_budget(self) -> int:
         return int(getattr(self._inducer, "prompt_budget", DEFAULT_PROMPT_BUDGET))
 
-    def _messages(self, experience: Experience, form: str, number: int) -> tuple[tuple[dict[str, str], ...], PromptSettings]:
-        prompt = PromptSettings(self._prompt_budget, self._settings.rules_per_call, self._settings.hints, number)
+    def _question(self, learnt_from: Experience, number: int, step: int, forms: Sequence[str]) -> InductionRequest:
+        prompt = PromptSettings(self._prompt_budget, self._settings.rules_per_call, self._hints, number)
         feedback = [*self.book.feedback_lines(limit=12), *self.refused]
-        return build_messages(self.vocabulary, experience, feedback, form, prompt), prompt
+        return question(self.vocabulary, learnt_from, prompt, forms=forms, feedback=feedback, step=step)
 
     def pick_up(self, source: EpisodeSource, step: int, gamma: float, wait: bool) -> InductionRound | None:
         """
-        Apply the answer to the running question, if it is there.
+        Enter the answer to the running question, if it is there, and ask the round's next one; after its last one, repair and
+        judge what the round has brought.
 
         :param source: the replay buffer
         :param step: environment step
         :param gamma: discount of the returns
-        :param wait: True waits for the answer until the deadline
-        :return: what happened, None if there is no answer yet
-        :raises InductionError: if the call failed and ``strict`` is set; everything else is in order then
+        :param wait: True waits for the answers until their deadlines
+        :return: what happened, None while the round goes on
+        :raises InductionError: if a call failed and ``strict`` is set; everything else is in order then
         """
         started = time.perf_counter()
-        outcome = self._calls.poll(step, wait)
-        if outcome is None:
-            self.seconds_waited += time.perf_counter() - started
-            return None
-        verdicts, failure = self._apply(outcome, source, step, gamma)
-        if self._writer is not None:
-            self._writer.write(outcome.request, outcome, step, verdicts)
+        news: InductionRound | None = None
+        while news is None:
+            outcome = self._calls.poll(step, wait)
+            if outcome is None:
+                break
+            news = self._pool(outcome, source, step, gamma)
         self.seconds_waited += time.perf_counter() - started
+        return news
+
+    def _pool(self, outcome: Outcome, source: EpisodeSource, step: int, gamma: float) -> InductionRound | None:
+        """Add an answer to the round. While the round goes on, the next question is under way when this returns."""
+        pooled = self._round
+        answer = self._read(outcome)
+        pooled.add(answer, outcome.seconds)
+        if answer.failure is None:
+            answer.new = len(self.book.propose(answer.rules, step, self.vocabulary).new)
+        more = pooled.left > 0 and not (answer.failure is not None and self._settings.strict)
+        reply = outcome.reply
+        if reply is not None and answer.failure is None:
+            self.budget.answered(reply.prompt_tokens + reply.reply_tokens, reply.seconds, None if more else pooled.new)
+            if answer.hint:
+                self.budget.next_step = step  # the agent's own episodes need not wait for the hints
+        experience: Experience | None = None
+        if more and not self.budget.stopped:
+            experience = self._collect(source, gamma)
+            self._ask(experience, step)
+            if self._calls.busy:
+                self._write(outcome, step, dict.fromkeys(map(str, answer.rules), "to be judged when the round is complete"))
+                return None
+        return self._conclude(outcome, experience, source, step, gamma)
+
+    def _conclude(
+        self, outcome: Outcome, experience: Experience | None, source: EpisodeSource, step: int, gamma: float
+    ) -> InductionRound:
+        pooled = self._round
+        verdicts: dict[str, str] = {}
+        if pooled.answered:
+            if experience is None:
+                experience = self._collect(source, gamma)
+            repaired = self._judge(experience, step, pooled.rules)[1]
+            judged = [rule for rule in (*pooled.rules, *repaired) if rule.key in self.book]
+            verdicts = {str(rule): verdict(self.book[rule.key]) for rule in judged}
+            verdicts |= dict.fromkeys(pooled.refused, "refused")
+        self._write(outcome, step, verdicts)
+        failure = pooled.failure
         if failure is not None and self._settings.strict:
             raise InductionError(failure.message) from (outcome.original or failure)
-        message = failure.message if failure else ""
-        return InductionRound(step, outcome.request.step, verdicts, self.in_force(), message, outcome.seconds)
+        message = failure.message if failure is not None and not pooled.answered else ""
+        return InductionRound(step, pooled.requested, verdicts, self.in_force(), message, pooled.seconds)
+
+    def _write(self, outcome: Outcome, step: int, verdicts: dict[str, str]) -> None:
+        if self._writer is not None:
+            self._writer.write(outcome.request, outcome, step, verdicts)
 
     def close(self) -> InductionRequest | None:
         """
@@ -212,37 +225,29 @@ class InductionSession:
         lines = []
         for entry in self.book.active():
             rule = moved_rule(entry.rule, entry.fitted) if entry.fitted else entry.rule
-            lines.append(f"{rule}  ({_measured(entry)}, confidence {entry.confidence:.2f})")
+            lines.append(f"{rule}  ({measured(entry)}, confidence {entry.confidence:.2f})")
         return tuple(lines)
 
-    def _apply(
-        self, outcome: Outcome, source: EpisodeSource, step: int, gamma: float
-    ) -> tuple[dict[str, str], InductionFailure | None]:
+    def _read(self, outcome: Outcome) -> ReadAnswer:
+        """:return: the rules of one answer, or why there are none"""
         if outcome.failure is not None:
-            return {}, self._failed(outcome.failure)
+            return ReadAnswer(failure=self._failed(outcome.failure))
         assert outcome.reply is not None  # an outcome has one of the two
         reply = outcome.reply
         parsed = parse_reply(reply.text, self.vocabulary, outcome.request.max_rules) if reply.rules is None else None
         if parsed is not None and parsed.error:
             shown = " ".join(reply.text.split())[:80]
             sentence = f"{reply.model} did not honour the schema: {parsed.error}; it begins {shown!r}."
-            return {}, self._failed(InductionFailure("prose", sentence, reply.seconds))
-        hint = outcome.request.form == FORM and parsed is not None  # an inducer that reads no prompt translates none
-        if hint and parsed is not None:
-            parsed = as_hint(parsed, self._settings.hints[outcome.request.number])
+            return ReadAnswer(failure=self._failed(InductionFailure("prose", sentence, reply.seconds)))
         for note in reply.notes:
             self._warn(note[:40], f"{self._inducer.describe()}: {note}")
-        rules = list(reply.rules or () if parsed is None else parsed.rules)
-        proposal = self.book.propose(rules, step, self.vocabulary)
-        self.budget.answered(reply.prompt_tokens + reply.reply_tokens, reply.seconds, len(proposal.new))
+        if parsed is None:
+            return ReadAnswer(list(reply.rules or ()))
+        hint = outcome.request.form == FORM
         if hint:
-            self.budget.next_step = step  # the agent's own episodes need not wait for the hints
-        self._judge(self._collect(source, gamma), step)
-        verdicts = {str(rule): _verdict(self.book[rule.key]) for rule in rules}
-        if parsed is not None:
-            verdicts |= {sentence: "refused" for sentence in parsed.refused}
-            self._remember(parsed.refused)
-        return verdicts, None
+            parsed = as_hint(parsed, self._hints[outcome.request.number])
+        self._remember(parsed.refused)
+        return ReadAnswer(list(parsed.rules), list(parsed.refused), hint)
 
     def _remember(self, sentences: Sequence[str]) -> None:
         """Keep what the model should hear of rules it wrote in vain: which name nobody knows, and the closest one."""
@@ -261,17 +266,38 @@ class InductionSession:
         objects = object_features((entry.rule for entry in self.book.candidates()), self.vocabulary)
         return collect(source, self.vocabulary, gamma, self._settings.max_transitions, objects)
 
-    def _judge(self, experience: Experience, step: int) -> bool:
-        """Fit every candidate on part of the episodes and let the other part decide, once per rule and step."""
-        candidates = self.book.candidates()
-        due = {entry.key for entry in candidates if not entry.history or entry.history[-1][0] != step}
-        if not due or not len(experience):
-            return False
+    def _judge(self, experience: Experience, step: int, proposed: Sequence[Rule] = ()) -> tuple[bool, list[Rule]]:
+        """
+        Fit every candidate on part of the episodes and let the other part decide, once per rule and step.
+
+        :param proposed: rules of this round, of which near misses are repaired first
+        :return: whether anything was judged, and the repaired rules
+        """
+        if not len(experience):
+            return False, []
         dataset = self._dataset(experience)
         with _one_thread():
-            judgements = judge(candidates, self.vocabulary, dataset, self.book.policy, seed=self._settings.seed)
-        self.book.judge_all([item for item in judgements if item.key in due], step)
-        return True
+            repaired = self._repair(dataset, step, proposed)
+            candidates = self.book.candidates()
+            due = {entry.key for entry in candidates if not entry.history or entry.history[-1][0] != step}
+            if due:
+                judgements = judge(candidates, self.vocabulary, dataset, self.book.policy, seed=self._settings.seed)
+                self.book.judge_all([item for item in judgements if item.key in due], step)
+        return bool(due), repaired
+
+    def _repair(self, dataset: Dataset, step: int, proposed: Sequence[Rule]) -> list[Rule]:
+        """Enter repaired forms of this round's near misses into the book, to be judged like any other rule."""
+        beam, unique = self._settings.repair_beam, {rule.key: rule for rule in proposed}
+        entries = [self.book[key] for key in unique if key in self.book]
+        open_to_it = [entry.rule for entry in entries if entry.rule.enabled and not entry.rule.pinned]
+        if not beam or not open_to_it:
+            return []
+        support, known = self.book.policy.min_support, {entry.key for entry in self.book.entries}
+        found = repair(open_to_it, self.vocabulary, dataset, beam=beam, min_support=support, known=known)
+        for item in found:
+            lineage = repaired_from(self.book[item.origin.key], item.changes)
+            self.book.adopt(Entry(item.rule, first_step=step, lineage=lineage))
+        return [item.rule for item in found]
 
     def _dataset(self, experience: Experience) -> Dataset:
         """:return: the same split into fitting and held-out episodes for whoever learns and whoever judges"""
@@ -289,21 +315,3 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         th.set_num_threads(threads)
-
-
-def _verdict(entry: Entry) -> str:
-    repeats = f"; proposed {entry.times_proposed} times" if entry.times_proposed > 1 else ""
-    return f"{entry.status}: {entry.reason} ({_measured(entry)}){repeats}"
-
-
-def _measured(entry: Entry) -> str:
-    """Lift and firing rate in a few words; the whole evidence stands in the rule book."""
-    evidence = entry.evidence
-    if evidence is None:
-        return "not measured yet"
-    rate = f"fires in {percent(evidence.body_rate)}"
-    if evidence.verdict in ("never_fires", "always_fires"):
-        return rate
-    if evidence.verdict == "no_evidence":
-        return f"{rate}, {evidence.support} rows with the action and {evidence.contrast} without"
-    return f"{describe_lift(evidence)}, {rate}"

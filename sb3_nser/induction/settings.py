@@ -13,7 +13,8 @@ from sb3_nser.rules import AdmissionPolicy
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """Validated settings of a session; the meanings are those of ``RuleInductionCallback``."""
+    """Validated settings of a session; the meanings are those of ``RuleInductionCallback``. ``repair_beam`` is 0 where nothing
+    is repaired."""
 
     rules_per_call: int
     hints: tuple[str, ...]
@@ -21,6 +22,8 @@ class SessionSettings:
     max_transitions: int
     seed: int
     strict: bool
+    calls_per_round: int = 1
+    repair_beam: int = 4
 
 
 def string_tuple(name: str, value: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -74,7 +74,8 @@ class TreeInducer:
     """
 
     deadline = 60.0
-    prompt_budget = 1_000_000  # no prompt is read, so none has to be short
+    reads_prompt = False
+    prompt_budget = 1_000_000  # so no prompt has to be short
 
     def __init__(self, max_literals: int = 3, min_rows: int = 50, seed: int = 0) -> None:
         self.max_literals = as_int("max_literals", max_literals, 1, MAX_LITERALS)

@@ -23,6 +23,7 @@ from sb3_nser.rules.entry import (
     moved_rule,
 )
 from sb3_nser.rules.evidence import Evidence, describe_lift, percent
+from sb3_nser.rules.lineage import repair_words
 from sb3_nser.rules.model import Rule
 from sb3_nser.rules.normal import packed, thresholds
 
@@ -316,7 +317,8 @@ def _last_step(entry: Entry) -> int:
 
 def _feedback(entry: Entry) -> str:
     repeats = f"; proposed {entry.times_proposed} times" if entry.times_proposed > 1 else ""
-    return _standing(entry) + repeats
+    made = f"; {repair_words(entry)}" if entry.lineage else ""
+    return _standing(entry) + repeats + made
 
 
 def _standing(entry: Entry) -> str:

@@ -111,6 +111,8 @@ class Entry:
     :param times_proposed: how often it was proposed; repeats change nothing else
     :param misses: judgements without support in a row
     :param history: (step, verdict) of the last 50 judgements
+    :param lineage: of a repaired rule the proposal it was made from and each change, oldest first; empty for one that stands
+        as it was proposed (see ``sb3_nser.rules.lineage``)
     """
 
     rule: Rule
@@ -124,6 +126,7 @@ class Entry:
     times_proposed: int = 1
     misses: int = 0
     history: tuple[tuple[int, str], ...] = ()
+    lineage: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

@@ -10,10 +10,11 @@ import yaml
 from pydantic import ValidationError
 
 from sb3_nser.arguments import closest
-from sb3_nser.errors import ConfigurationError
+from sb3_nser.errors import ConfigurationError, printable
 from sb3_nser.rules.entry import STATUSES, Entry, Fitted, moved_rule
 from sb3_nser.rules.evidence import VERDICTS, Evidence, describe_evidence
 from sb3_nser.rules.formula import Condition, Literal
+from sb3_nser.rules.lineage import MAX_LINEAGE, MAX_STEP_CHARACTERS
 from sb3_nser.rules.model import Rule
 from sb3_nser.rules.normal import thresholds
 from sb3_nser.rules.text import parse_rule
@@ -56,6 +57,7 @@ def entry_to_dict(entry: Entry) -> dict[str, typing.Any]:
         "times_proposed": entry.times_proposed,
         "misses": entry.misses,
         "history": [[step, verdict] for step, verdict in entry.history],
+        "lineage": list(entry.lineage),
     }
 
 
@@ -145,6 +147,7 @@ def _to_yaml(entry: Entry) -> dict[str, typing.Any]:
         "enabled": rule.enabled,
         "why": rule.why,
         "source": rule.source,
+        "lineage": list(entry.lineage),
         "prior": float(rule.confidence),
         "id": rule.id,
         "on_prior": entry.on_prior,
@@ -159,8 +162,8 @@ def _to_yaml(entry: Entry) -> dict[str, typing.Any]:
 
 
 _YAML_KEYS = (
-    "rule status reason evidence confidence pinned enabled why source prior id on_prior first_step times_proposed misses "
-    "history measured fitted fitted_rule"
+    "rule status reason evidence confidence pinned enabled why source lineage prior id on_prior first_step times_proposed "
+    "misses history measured fitted fitted_rule"
 ).split()
 
 
@@ -198,6 +201,7 @@ def _from_yaml(item: typing.Any, number: int) -> Entry:
     if not isinstance(lines, list):
         raise ConfigurationError(f"{where}: history must be a list of a step and a verdict each.")
     rest["history"] = [str(line).split() for line in lines]
+    rest["lineage"] = item.get("lineage")
     try:
         return _entry(rule, rest)
     except ConfigurationError as error:
@@ -210,6 +214,7 @@ def _entry(rule: Rule, data: Mapping[str, typing.Any]) -> Entry:
     evidence = values.pop("evidence", None)
     history = values.pop("history", None) or []
     fitted = values.pop("fitted", None)
+    lineage = values.pop("lineage", None) or []
     checks: dict[str, tuple[type, ...]] = {
         "status": (str,), "reason": (str,), "confidence": (int, float), "on_prior": (bool,),
         "first_step": (int,), "times_proposed": (int,), "misses": (int,),
@@ -229,8 +234,11 @@ def _entry(rule: Rule, data: Mapping[str, typing.Any]) -> Entry:
         past = ((0, ""),)
     if any(verdict not in VERDICTS for _, verdict in past):
         raise ConfigurationError("history must be a list of a step and a verdict each.")
+    if not isinstance(lineage, list) or len(lineage) > MAX_LINEAGE or not all(isinstance(step, str) for step in lineage):
+        raise ConfigurationError(f"lineage must be a list of at most {MAX_LINEAGE} texts.")
     return Entry(
         rule,
+        lineage=tuple(printable(step, MAX_STEP_CHARACTERS) for step in lineage),
         evidence=None if evidence is None else Evidence.from_dict(evidence),
         fitted=None if fitted is None else _fitted(fitted, rule),
         history=past,

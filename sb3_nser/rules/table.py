@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from sb3_nser.errors import printable
 from sb3_nser.rules.entry import Entry, moved_rule
 from sb3_nser.rules.evidence import percent
+from sb3_nser.rules.lineage import repair_words, whole_lineage
 
 _TITLES = ("state", "confidence", "lift", "interval", "fires", "acts", "origin", "rule")
 
@@ -31,6 +32,7 @@ def summary(entry: Entry) -> dict[str, typing.Any]:
         "body_rate": evidence.body_rate if evidence is not None else None,
         "head_rate": evidence.head_rate if evidence is not None and math.isfinite(evidence.head_rate) else None,
         "origin": rule.source,
+        "lineage": list(whole_lineage(entry)),
         "why": rule.why,
         "id": rule.id,
     }
@@ -49,7 +51,8 @@ def table(entries: Iterable[Entry], reasons: bool = False) -> list[str]:
     """
     :param entries: the rules, in the order in which they are shown
     :param reasons: True adds a line with each rule's reason and its proposer's
-    :return: lines: a head, then one per rule, and one more where the fitted thresholds are others than the written ones
+    :return: lines: a head, then one per rule, one more where it was repaired, and one more where the fitted thresholds are
+        others than the written ones
     """
     rows = [(entry, _cells(entry)) for entry in entries]
     widths = [max([len(title), *(len(cells[at]) for _, cells in rows)]) for at, title in enumerate(_TITLES)]
@@ -58,6 +61,8 @@ def table(entries: Iterable[Entry], reasons: bool = False) -> list[str]:
     for entry, cells in rows:
         lines.append(_line(cells, widths))
         rule = entry.rule
+        if entry.lineage:
+            lines.append(f"{indent}{printable(repair_words(entry), 2000)}")
         if entry.fitted and moved_rule(rule, entry.fitted).key != rule.key:
             lines.append(f"{indent}fitted: {moved_rule(rule, entry.fitted)}")
         if reasons:

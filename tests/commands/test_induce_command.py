@@ -42,7 +42,7 @@ def test_rules_are_asked_for_judged_recorded_and_written(saved: Path, tmp_path: 
     second = reply(threshold_rule("pole_angle", ">", 0.05, "push_right"))
     with FakeOllama(lambda exchange: exchange.reply(CARTPOLE if exchange.number == 1 else second)) as server:
         common = ["--host", server.host, "--model", "fake", "-o", str(out)]
-        assert induce(saved, *common, "--calls", "2", "--record", str(record), "--seed", "7") == 0
+        assert induce(saved, *common, "--calls", "2", "--record", str(record), "--seed", "7", "--no-repair") == 0
     text = capsys.readouterr().out
     assert "ReplayBuffer with 4000 transitions of 1 environment" in text and "4 rules judged" in text
     assert f"{RIGHT}\n      admitted: the data support it" in text
@@ -66,9 +66,10 @@ def test_verdicts_are_those_of_training_on_the_same_episodes(tmp_path: Path) -> 
         out = tmp_path / "rules.yaml"
         assert induce(tmp_path / "buffer.pkl", "--host", server.host, "--model", "fake", "--calls", "1", "-o", str(out)) == 0
     book = RuleBook.from_yaml(out.read_text())
-    assert len(book) == len(callback.book) == 3
+    assert len(book) == len(callback.book) >= 3
     for entry in callback.book.entries:
         assert book[entry.key].evidence == entry.evidence and book[entry.key].status == entry.status
+        assert book[entry.key].lineage == entry.lineage
 
 
 def test_own_rules_are_judged_without_a_model(saved: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -216,7 +216,7 @@ def test_an_inducer_is_chosen_by_name_and_a_record_gives_the_same_run(
     live = RuleInductionCallback(inducer=name, record=record, **settings)
     first = dqn().learn(2_500, callback=live)
     assert live.budget.calls == 3 and live.budget.failures == 0 and len(live.book) > 2
-    assert {entry.rule.source for entry in live.book.entries} == {name}
+    assert {entry.rule.source for entry in live.book.entries} <= {name, "repair"}
     replayed = RuleInductionCallback(inducer=name, replay_record=record, **settings)
     find = importlib.util.find_spec  # a record replays on a machine without the package
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "sklearn" else find(name, *rest))

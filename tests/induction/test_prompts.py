@@ -188,3 +188,37 @@ def test_the_rich_form_shows_an_example_of_its_own_form(numbers: int, categories
     offered = reply_schema(words, 1, rich=True)["properties"]["rules"]["items"]["properties"]
     assert list(shown) == list(offered)
     assert ("earlier" in text) == (categories > 0)
+
+
+def met(pairs: dict[tuple[int, int], tuple[int, float]]) -> tuple[Vocabulary, Experience]:
+    """Two symbols: (code, code) -> (rows with each of two actions, what ``left`` gains there)."""
+    words = vocabulary(categories=2)
+    first, second, actions, returns = [], [], [], []
+    for (one, other), (rows, gain) in pairs.items():
+        first += [one] * 2 * rows
+        second += [other] * 2 * rows
+        actions += [0] * rows + [1] * rows
+        returns += [gain] * rows + [0.0] * rows
+    columns = {"object_0": np.array(first, np.float32), "object_1": np.array(second, np.float32)}
+    gains = np.array(returns)
+    return words, Experience(columns, np.array(actions), gains, gains, np.arange(len(gains)) // 20)
+
+
+def test_a_prompt_about_symbols_lists_the_situations_that_occur_the_most_telling_first() -> None:
+    words, seen = met({(0, 0): (500, 0.1), (1, 0): (50, 5.0), (2, 0): (100, 2.0), (2, 2): (5, 9.0)})
+    for form in READY_MADE:
+        text = build_messages(words, seen, [], form, PromptSettings(9_000))[1]["content"]
+        block = text.split("Situations that occur:\n")[1].split("\n\n")[0].splitlines()
+        assert block == [  # nothing of (1, 2), which never occurs, nor of (2, 2), of which ten rows say too little
+            '- "object_0":"key","object_1":"nothing"',
+            '- "object_0":"door","object_1":"nothing"',
+            '- "object_0":"nothing","object_1":"nothing"',
+        ]
+
+
+def test_without_a_reward_the_rarest_situations_come_first_and_numbers_have_none() -> None:
+    words, seen = met({(0, 0): (500, 0.0), (1, 0): (50, 0.0)})
+    text = build_messages(words, seen, [], "names", PromptSettings(9_000))[1]["content"]
+    assert text.index('"object_0":"key","object_1":"nothing"') < text.index('"object_0":"nothing","object_1":"nothing"')
+    plain = vocabulary(numbers=3)
+    assert "Situations" not in build_messages(plain, experience(plain), [], "evidence", PromptSettings(9_000))[1]["content"]
