@@ -121,18 +121,17 @@ other = next(action for action in vocabulary.actions.names if action != rule.hea
 swapped = Entry(rule.model_copy(update={"head": rule.head.model_copy(update={"action": other})}))
 wrong = judge([swapped], vocabulary, data)[0].evidence
 print(f"   With the action swapped: {describe_evidence(wrong)}")
-figure, axis = plt.subplots(figsize=(6.4, 3.4))
+figure, axis = plt.subplots(figsize=(8.0, 3.4))
 shown = [(f"{e.rule}: {e.status}", e.evidence, e.status == "admitted") for e in book.entries if e.evidence is not None]
 shown = [(text.replace("rejected", "duplicate"), found, fine) for text, found, fine in shown if np.isfinite(found.low)]
-shown.append((f"{swapped.rule} (swapped): {wrong.verdict}", wrong, False))
-for place, (text, found, fine) in enumerate(shown[::-1]):
+shown = [*shown, (f"(swapped) {swapped.rule}: {wrong.verdict}", wrong, False)][::-1]
+for place, (_, found, fine) in enumerate(shown):
     color, marker = (BLUE, "o") if fine else (ORANGE, "s")
     reach = [[found.lift - found.low], [found.high - found.lift]]
     axis.errorbar(found.lift, place, xerr=reach, color=color, marker=marker, capsize=4)
-    axis.annotate(text, (found.lift, place), xytext=(0, 8), textcoords="offset points", fontsize=7, ha="center")
+axis.set_yticks(range(len(shown)), [text for text, _, _ in shown], fontsize=8)
 axis.axvline(0.0, color=GREY, linewidth=1)
-axis.set(xlabel="lift on held-out episodes with its 90 % interval", yticks=[], ylim=(-0.6, len(shown) - 0.3))
-axis.margins(x=0.3)
+axis.set(xlabel="lift on held-out episodes with its 90 % interval")
 figure.tight_layout()
 figure.savefig(args.out / "one_rule_lift.png", dpi=130)
 
