@@ -48,6 +48,7 @@ MAX_CELLS = 24_000_000
 """Rows times conditions looked at in one call, over all rules. A count and no clock, so that runs are reproducible."""
 TELLING = 0.95
 """A condition that holds in more than this share of the states that the others leave says nothing and is not put in."""
+_KNOWN = {"feature", "op", "value", "negated"}
 _QUANTILES = (0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)
 
 
@@ -108,7 +109,7 @@ def repair(
     found = []
     for rule in rules:
         search.cells = MAX_CELLS // max(1, len(rules))
-        if problems(rule, vocabulary):
+        if problems(rule, vocabulary) or not _plain(rule):
             continue
         best = search.best(rule, beam, changes)
         if best is None:
@@ -287,6 +288,11 @@ def _fits(literal: Literal, body: Sequence[Literal]) -> bool:
     return all(
         other.feature != literal.feature or (other.op != literal.op and "is" not in (other.op, literal.op)) for other in body
     )
+
+
+def _plain(rule: Rule) -> bool:
+    """Whether every condition is about one row alone, as all those are that the search knows."""
+    return all(literal.model_fields_set <= _KNOWN for literal in rule.canonical().literals)
 
 
 def _words(old: Literal | None, new: Literal) -> str:
