@@ -292,7 +292,7 @@ def _fits(literal: Literal, body: Sequence[Literal]) -> bool:
 
 def _plain(rule: Rule) -> bool:
     """Whether every condition is about one row alone, as all those are that the search knows."""
-    return all(literal.model_fields_set <= _KNOWN for literal in rule.canonical().literals)
+    return all(set(literal.model_dump(exclude_defaults=True)) <= _KNOWN for literal in rule.literals)
 
 
 def _words(old: Literal | None, new: Literal) -> str:
