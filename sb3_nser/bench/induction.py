@@ -74,12 +74,6 @@ def measure(
     th.set_num_threads(1)  # the model server wants the other cores
     yardsticks = [Yardstick.of(Asked.of(load_problem(name))) for name in problems]
     results: list[Result] = []
-    names = [*inducers, *(["random"] if models and "random" not in inducers else [])]
-    for name in names:
-        chosen: tuple[RuleInducer, ...] = (TreeInducer(),)
-        if name == "random":
-            chosen = tuple(RandomInducer(seed=1000 * seed) for seed in range(RANDOM_SEEDS))
-        results += _run(Contender(name, chosen), yardsticks, calls, None, tell)
     for model in models:
         with ModelServer(model, host, tell) as server:
             inducer = OllamaInducer(server.model, server.host, deadline=DEADLINE)
@@ -88,6 +82,12 @@ def measure(
         if all(answer.failure for result in found for answer in result.answers):
             raise InductionError(f"no call to {model} brought an answer; the last one: {found[-1].answers[-1].failure}")
         results += found
+    names = [*inducers, *(["random"] if models and "random" not in inducers else [])]
+    for name in names:
+        chosen: tuple[RuleInducer, ...] = (TreeInducer(),)
+        if name == "random":
+            chosen = tuple(RandomInducer(seed=1000 * seed) for seed in range(RANDOM_SEEDS))
+        results += _run(Contender(name, chosen), yardsticks, calls, None, tell)
     return _report(results, [*models, *names], calls, command)
 
 

@@ -264,8 +264,9 @@ class _Search:
 
 def _plain(rule: Rule) -> tuple[Literal, ...] | None:
     """:return: the body, None if it holds more than conditions with a fixed meaning: formulas, and ``about``"""
-    body = [condition for condition in rule.canonical().literals if isinstance(condition, Literal) and condition.op != "about"]
-    return tuple(body) if len(body) == len(rule.literals) else None
+    conditions = rule.canonical().literals
+    body = tuple(one for one in conditions if isinstance(one, Literal) and one.op != "about")
+    return body if len(body) == len(conditions) else None
 
 
 def _pool(vocabulary: Vocabulary, columns: dict[str, np.ndarray]) -> list[Literal]:

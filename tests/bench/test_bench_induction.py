@@ -117,3 +117,15 @@ def test_the_command_writes_tables_and_targets(tmp_path: Path, capsys: pytest.Ca
 def test_a_model_that_nobody_serves_is_told_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["induction", "--model", "m", "--host", "http://127.0.0.1:9", "--quick", "--half", "report"]) == 1
     assert "no Ollama server answers" in capsys.readouterr().err
+
+
+@pytest.mark.llm
+def test_a_real_model_writes_valid_rules_that_are_judged(ollama_host: str, tmp_path: Path) -> None:
+    out, record = tmp_path / "induction.json", tmp_path / "answers.jsonl"
+    words = ["induction", "--model", "qwen2.5-coder:0.5b", "--host", ollama_host, "--quick", "--half", "development"]
+    assert main([*words, "--record", str(record), "--json", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert set(found["summary"]) == {"qwen2.5-coder:0.5b", "random"}  # the control is always measured beside a model
+    figures = found["summary"]["qwen2.5-coder:0.5b"]["development"]["one call"]
+    assert figures["validity"] == 1.0 and figures["rules"] >= 1 and figures["tokens_per_call"] > 100
+    assert len(record.read_text().splitlines()) == 1
