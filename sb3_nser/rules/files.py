@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import typing
 from collections.abc import Iterable, Mapping
 
@@ -22,6 +21,8 @@ YAML_FORMAT = 1
 MAX_YAML = 2_000_000
 MAX_YAML_NODES = 100_000
 """Far more than a full rule book has; a file of the longest allowed size with nothing but short values takes minutes."""
+
+_LARGEST = 3.4e38  # of float32, in which rules are fitted and scored
 
 _HEADER = """\
 # Rules, those that count first. Edit and load again:
@@ -272,8 +273,8 @@ def _fitted(data: typing.Any, rule: Rule) -> Fitted:
         for number in items:
             if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
                 raise ConfigurationError(f"fitted {key} holds {number!r}, which is no number.")
-            if number is not None and not (abs(number) < 2**63 if isinstance(number, int) else math.isfinite(number)):
-                raise ConfigurationError(f"fitted {key} must hold finite numbers.")
+            if number is not None and not abs(number) <= _LARGEST:
+                raise ConfigurationError(f"fitted {key} must hold finite numbers (in float32).")
             if number is not None and key in ("tau", "scale", "head_tau", "head_scale") and number <= 0:
                 raise ConfigurationError(f"fitted {key} must hold positive numbers, got {number!r}.")
     return dict(data)

@@ -365,3 +365,10 @@ def test_numbers_too_large_for_a_float_are_refused_in_json(key: str) -> None:
 def test_a_file_of_far_too_many_values_is_refused_before_it_is_built() -> None:
     with pytest.raises(ConfigurationError, match="at most 100000 values"):
         RuleBook.from_yaml("rules: [" + "a," * 110_000 + "]")
+
+
+@pytest.mark.parametrize("number", [3.5e38, -1e308, math.inf, math.nan, 10**400])
+def test_fitted_numbers_that_a_bank_cannot_hold_are_refused(number: float) -> None:
+    data = entry_to_dict(Entry(parse_rule(TEXT), fitted={"theta": [number, 0.0]}))
+    with pytest.raises(ConfigurationError, match="fitted theta must hold finite numbers"):
+        entry_from_dict(data)
