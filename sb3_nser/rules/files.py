@@ -23,6 +23,7 @@ MAX_YAML_NODES = 100_000
 """Far more than a full rule book has; a file of the longest allowed size with nothing but short values takes minutes."""
 
 _LARGEST = 3.4e38  # of float32, in which rules are fitted and scored
+_NARROWEST = 1e-15  # of a width and of a scale: what is divided by both stays in float32
 
 _HEADER = """\
 # Rules, those that count first. Edit and load again:
@@ -275,8 +276,8 @@ def _fitted(data: typing.Any, rule: Rule) -> Fitted:
                 raise ConfigurationError(f"fitted {key} holds {number!r}, which is no number.")
             if number is not None and not abs(number) <= _LARGEST:
                 raise ConfigurationError(f"fitted {key} must hold finite numbers (in float32).")
-            if number is not None and key in ("tau", "scale", "head_tau", "head_scale") and number <= 0:
-                raise ConfigurationError(f"fitted {key} must hold positive numbers, got {number!r}.")
+            if number is not None and key in ("tau", "scale", "head_tau", "head_scale") and number < _NARROWEST:
+                raise ConfigurationError(f"fitted {key} must hold positive numbers from {_NARROWEST:g} on, got {number!r}.")
     return dict(data)
 
 

@@ -372,3 +372,11 @@ def test_fitted_numbers_that_a_bank_cannot_hold_are_refused(number: float) -> No
     data = entry_to_dict(Entry(parse_rule(TEXT), fitted={"theta": [number, 0.0]}))
     with pytest.raises(ConfigurationError, match="fitted theta must hold finite numbers"):
         entry_from_dict(data)
+
+
+@pytest.mark.parametrize("key", ["tau", "scale"])
+@pytest.mark.parametrize("number", [0.0, 1e-46, -1.0])
+def test_widths_that_are_none_in_float32_are_refused(key: str, number: float) -> None:
+    data = entry_to_dict(Entry(parse_rule(TEXT), fitted={"theta": [0.1, 0.0], key: [number, 1.0]}))
+    with pytest.raises(ConfigurationError, match=f"fitted {key} must hold positive numbers"):
+        entry_from_dict(data)
