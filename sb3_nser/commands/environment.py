@@ -37,7 +37,7 @@ def import_for(env_id: str) -> None:
         return
     try:
         importlib.import_module(module or known)
-    except ImportError as error:
+    except (ImportError, TypeError, ValueError) as error:  # the last two for what is no name of a module
         cure = (
             f"give module:{env_id} with a module that can be imported" if module else f"pip install {known.replace('_', '-')}"
         )

@@ -138,7 +138,7 @@ def _output(args: argparse.Namespace) -> Path:
     out = Path(args.output)
     if out.is_dir():
         raise ConfigurationError(f"-o {args.output} is a folder; name a file in it.")
-    mine = args.rules_file is not None and out.exists() and out.samefile(args.rules_file)
+    mine = args.rules_file is not None and out.exists() and out.resolve() == Path(args.rules_file).resolve()
     if out.exists() and not args.force and not mine:
         raise ConfigurationError(f"-o {args.output} exists; name another file, or replace it with --force.")
     return out

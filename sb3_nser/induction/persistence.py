@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from dataclasses import dataclass, replace
@@ -136,18 +137,21 @@ def save_rules(file: str | os.PathLike[str], book: RuleBook, warn: WarnOnce) -> 
 
 def write_rules(file: str | os.PathLike[str], text: str) -> tuple[int, int, int]:
     """
-    Put a text in a file's place at once: whoever reads sees the old text or the new one.
+    Put a text in a file's place at once: whoever reads sees the old text or the new one. A link stays one, and who may read
+    the file stays as it was.
 
     :param file: where to; folders are made
     :param text: the new contents
     :return: modification time in nanoseconds, size and inode of what was written
     :raises OSError: if it cannot be written
     """
-    path = Path(file)
+    path = Path(os.path.realpath(file))
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         draft.write_text(text, encoding="utf-8")
+        with contextlib.suppress(OSError):  # there is no file yet, or none of this sort of disk can have a mode
+            draft.chmod(path.stat().st_mode & 0o777)
         stat = os.stat(draft)  # before the renaming: what comes after it may be somebody else's
         draft.replace(path)
     except OSError:

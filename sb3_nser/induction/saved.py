@@ -14,6 +14,11 @@ from sb3_nser.errors import ConfigurationError, printable
 from sb3_nser.induction.data import EpisodeSource
 from sb3_nser.replay.records import Episode, IntArray, Transitions
 
+_NEEDED = (
+    "observation_space action_space observations actions rewards dones timeouts pos full buffer_size n_envs "
+    "optimize_memory_usage handle_timeout_termination"
+).split()
+
 
 class SavedEpisodes:
     """
@@ -120,7 +125,7 @@ def load_buffer(path: str | os.PathLike[str]) -> ReplayBuffer:
     :raises ConfigurationError: if there is no such file, it cannot be loaded, or it holds something else
     """
     file = Path(path)
-    if not file.is_file() and not file.with_suffix(".pkl").is_file():
+    if not file.is_file() and not (file.name and file.with_suffix(".pkl").is_file()):
         raise ConfigurationError(
             f"buffer {str(path)!r} does not exist; give the file that model.save_replay_buffer(...) wrote."
         )
@@ -135,6 +140,12 @@ def load_buffer(path: str | os.PathLike[str]) -> ReplayBuffer:
         raise ConfigurationError(
             f"buffer {str(path)!r} holds a {type(found).__name__}, not a replay buffer; give the file that "
             "model.save_replay_buffer(...) wrote."
+        )
+    missing = [name for name in _NEEDED if not hasattr(found, name)]
+    if missing:
+        raise ConfigurationError(
+            f"buffer {str(path)!r} holds a {type(found).__name__} without {', '.join(missing)}: it is damaged, or of another "
+            "version of its class; give one that this version has written."
         )
     return found
 

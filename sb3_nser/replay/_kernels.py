@@ -242,7 +242,11 @@ def _greedy_errors(online: Any, target: Any, actions: Any, rewards: Any, dones: 
 
 def _mean(quantiles: Any) -> Any:
     count = quantiles.shape[1]
-    return quantiles[:, 0] if count == 1 else np.add.reduce(quantiles, axis=1) / quantiles.dtype.type(count)
+    if count == 1:
+        return quantiles[:, 0]
+    # numbers that lie side by side, as those of a single action do, NumPy would add pair by pair
+    sums = np.add.reduce(quantiles, axis=1) if quantiles.shape[2] > 1 else np.cumsum(quantiles, axis=1)[:, -1]
+    return sums / quantiles.dtype.type(count)
 
 
 @lru_cache(maxsize=1)

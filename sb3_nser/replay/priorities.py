@@ -7,6 +7,7 @@ with rule scores, its cap, its warm-up and the uniform floor are our own choice.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -112,9 +113,11 @@ class Mixture(NamedTuple):
 
     @property
     def boost(self) -> float:
-        """η = λB / ((1 − λ)R): with u = 0, q ∝ b (1 + η S)."""
+        """η = λB / ((1 − λ)R): with u = 0, q ∝ b (1 + η S); infinite for λ = 1."""
         if self.rule_fraction == 0.0:
             return 0.0
+        if self.rule_fraction == 1.0:  # under a very large cap rounding takes λ there
+            return math.inf
         return self.rule_fraction * self.base_total / ((1.0 - self.rule_fraction) * self.rule_total)
 
     @property

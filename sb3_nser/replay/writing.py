@@ -73,7 +73,7 @@ class WritingMixin(ScoringMixin):
             where, values = where[current], values[current]
         where, values = self._drawable_only(self._filled(where), values)
         self.mark_linked()  # whoever calls this feeds the buffer, link or not
-        self._store.write_td_errors(where, np.maximum(values, self.options.smallest_td_error))
+        self._store.write_td_errors(where, np.clip(values, self.options.smallest_td_error, LARGEST_TD_ERROR))
 
     def update_last(self, td_errors: npt.ArrayLike) -> None:
         """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import typing
 from collections.abc import Iterable, Mapping
 
@@ -21,6 +20,11 @@ from sb3_nser.rules.text import parse_rule
 
 YAML_FORMAT = 1
 MAX_YAML = 2_000_000
+MAX_YAML_NODES = 100_000
+"""Far more than a full rule book has; a file of the longest allowed size with nothing but short values takes minutes."""
+
+_LARGEST = 3.4e38  # of float32, in which rules are fitted and scored
+_NARROWEST = 1e-15  # of a width and of a scale: what is divided by both stays in float32
 
 _HEADER = """\
 # Rules, those that count first. Edit and load again:
@@ -35,12 +39,26 @@ _FITTED_NUMBERS = ("head_theta", "head_tau", "head_scale", "confidence")
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain data only, and no aliases: nested, they make a small file fill the memory."""
+    """Plain data only; no aliases: nested, they make a small file fill the memory; no numbers that only Python can hold."""
+
+    nodes = 0
 
     def compose_node(self, parent: typing.Any, index: typing.Any) -> typing.Any:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("aliases (*name) are not read; write the value out")
+        self.nodes += 1
+        if self.nodes > MAX_YAML_NODES:
+            raise yaml.YAMLError(f"a rules file may hold at most {MAX_YAML_NODES} values")
         return super().compose_node(parent, index)
+
+    def construct_yaml_int(self, node: typing.Any) -> int:
+        value = int(super().construct_yaml_int(node))
+        if abs(value) >= 2**63:
+            raise yaml.YAMLError("whole numbers of more than 64 bits are not read")
+        return value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def entry_to_dict(entry: Entry) -> dict[str, typing.Any]:
@@ -236,10 +254,14 @@ def _entry(rule: Rule, data: Mapping[str, typing.Any]) -> Entry:
         raise ConfigurationError("history must be a list of a step and a verdict each.")
     if not isinstance(lineage, list) or len(lineage) > MAX_LINEAGE or not all(isinstance(step, str) for step in lineage):
         raise ConfigurationError(f"lineage must be a list of at most {MAX_LINEAGE} texts.")
+    try:
+        measured = None if evidence is None else Evidence.from_dict(evidence)
+    except OverflowError:  # a whole number that is no float
+        raise ConfigurationError("evidence holds a number that is too large.") from None
     return Entry(
         rule,
         lineage=tuple(printable(step, MAX_STEP_CHARACTERS) for step in lineage),
-        evidence=None if evidence is None else Evidence.from_dict(evidence),
+        evidence=measured,
         fitted=None if fitted is None else _fitted(fitted, rule),
         history=past,
         **values,
@@ -260,10 +282,10 @@ def _fitted(data: typing.Any, rule: Rule) -> Fitted:
         for number in items:
             if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
                 raise ConfigurationError(f"fitted {key} holds {number!r}, which is no number.")
-            if number is not None and not math.isfinite(number):
-                raise ConfigurationError(f"fitted {key} must hold finite numbers.")
-            if number is not None and key in ("tau", "scale", "head_tau", "head_scale") and number <= 0:
-                raise ConfigurationError(f"fitted {key} must hold positive numbers, got {number!r}.")
+            if number is not None and not abs(number) <= _LARGEST:
+                raise ConfigurationError(f"fitted {key} must hold finite numbers (in float32).")
+            if number is not None and key in ("tau", "scale", "head_tau", "head_scale") and number < _NARROWEST:
+                raise ConfigurationError(f"fitted {key} must hold positive numbers from {_NARROWEST:g} on, got {number!r}.")
     return dict(data)
 
 

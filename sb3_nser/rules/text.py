@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from sb3_nser.arguments import closest
 from sb3_nser.errors import ConfigurationError
-from sb3_nser.rules.formula import MAX_HISTORY, Condition, Connective, Literal, Quantified
+from sb3_nser.rules.formula import MAX_HISTORY, MAX_LEAVES, Condition, Connective, Literal, Quantified
 from sb3_nser.rules.model import MAX_LITERALS, MAX_TEXT, Head, Rule
 
 _WORD = re.compile(r"[A-Za-z0-9_.+\-]+|[<>=!]+|\S")
@@ -64,6 +64,7 @@ class _MisfitError(Exception):
 class _Part:
     condition: Condition
     place: int
+    ninth: int = -1  # where an AND becomes too long for the body of a rule
 
 
 class _Builder(Transformer):  # type: ignore[type-arg]
@@ -71,6 +72,8 @@ class _Builder(Transformer):  # type: ignore[type-arg]
 
     def rule(self, items: list[typing.Any]) -> Rule:
         _, part, _, verb, head = items
+        if part.ninth >= 0:
+            raise _MisfitError(f"THEN after {MAX_LITERALS} conditions, the most a rule may have,", part.ninth)
         polarity = "avoid" if verb is not None and verb.lower() == "avoid" else "prefer"
         return _made(Rule, part.place, literals=(part.condition,), head=head, polarity=polarity, source="user")
 
@@ -89,11 +92,12 @@ class _Builder(Transformer):  # type: ignore[type-arg]
     def joined(self, items: list[typing.Any]) -> _Part:
         words, parts = items[1::2], items[::2]
         kind = words[0].type.lower()
-        if len(parts) > MAX_LITERALS:
-            what = "a rule" if kind == "and" else "an OR"
-            expected = f"THEN after {MAX_LITERALS} conditions, the most {what} may have,"
-            raise _MisfitError(expected, words[MAX_LITERALS - 1].start_pos)
-        return _connective(kind, parts)
+        if len(parts) > MAX_LEAVES:
+            expected = f"no more than {MAX_LEAVES} conditions, the most a formula may have,"
+            raise _MisfitError(expected, words[MAX_LEAVES - 1].start_pos)
+        part = _connective(kind, parts)
+        too_long = kind == "and" and len(parts) > MAX_LITERALS
+        return _Part(part.condition, part.place, words[MAX_LITERALS - 1].start_pos) if too_long else part
 
     def negation(self, items: list[typing.Any]) -> _Part:
         word, part = items
@@ -141,7 +145,7 @@ class _Builder(Transformer):  # type: ignore[type-arg]
 def _parser() -> Lark:
     return Lark.open(
         "grammar.lark", rel_to=__file__, parser="lalr", start=["rule", "condition"], transformer=_Builder(),
-        maybe_placeholders=True,
+        maybe_placeholders=True, g_regex_flags=re.ASCII,  # else "k" in any case is the sign of the kelvin too
     )  # fmt: skip
 
 
@@ -170,6 +174,8 @@ def parse_condition(text: str) -> Condition:
     :return: the condition
     :raises ConfigurationError: a sentence with the position of the first thing that does not fit
     """
+    if not isinstance(text, str):
+        raise ConfigurationError(f"a condition must be text such as 'pole_angle > 0.1', got {text!r}.")
     if len(text) > MAX_TEXT:
         raise ConfigurationError(f"a condition may have at most {MAX_TEXT} characters, got {len(text)}.")
     return typing.cast(Condition, _parse(text, "condition"))

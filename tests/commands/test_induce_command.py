@@ -103,6 +103,7 @@ def test_trouble_is_one_sentence(saved: Path, tmp_path: Path, capsys: Capture, m
         here = ["--host", server.host]
         cases: list[tuple[Path, list[str], str]] = [
             (saved, [*here, "--model", "fake", "-o", str(taken)], "exists"),
+            (saved, [*here, "--model", "fake", "-o", str(taken), "--rules-file", str(tmp_path / "absent.yaml")], "exists"),
             (saved, [*here, "--model", "fake", "-o", str(tmp_path)], "is a folder"),
             (tmp_path / "absent.pkl", [*here, *new], "does not exist"),
             (short, [*here, *new], "no whole episode"),

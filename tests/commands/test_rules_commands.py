@@ -172,3 +172,8 @@ def test_trouble_is_a_sentence_and_a_status(tmp_path: Path, capsys: Capture) -> 
         assert words in capsys.readouterr().err
     assert main(["rules", "check", str(good), "--env", "CartPole-v1", "--episodes", "many"]) == 1
     assert "--episodes='many'" in capsys.readouterr().err
+
+
+def test_what_is_no_name_of_a_module_is_a_sentence(judged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "check", str(judged), "--env", "..:CartPole-v1"]) == 1
+    assert "the module '..' is missing" in capsys.readouterr().err

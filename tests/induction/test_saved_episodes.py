@@ -139,5 +139,11 @@ def test_what_is_no_buffer_is_a_sentence(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ConfigurationError, match=r"cannot be loaded|holds a dict"):
             load_buffer(tmp_path / name)
-    with pytest.raises(ConfigurationError, match="does not exist"):
-        load_buffer(tmp_path)
+    for folder in (tmp_path, "", "/"):
+        with pytest.raises(ConfigurationError, match="does not exist"):
+            load_buffer(folder)
+    damaged = ReplayBuffer(4, BOX, TWO, "cpu")
+    del damaged.observation_space
+    (tmp_path / "damaged.pkl").write_bytes(pickle.dumps(damaged))
+    with pytest.raises(ConfigurationError, match="a ReplayBuffer without observation_space"):
+        load_buffer(tmp_path / "damaged.pkl")

@@ -95,6 +95,12 @@ def test_the_cap_lowers_lambda_only_where_few_rows_score():
     assert rare.boost == pytest.approx(4.0) and rare.rule_fraction == pytest.approx(4 / 104)
 
 
+def test_without_a_cap_to_speak_of_rules_may_decide_every_draw():
+    mixture = make_mixture(4, 4.0, 1.0, alpha=0.6, wanted=1.0, uniform_fraction=0.05, max_boost=1e30)
+    assert mixture.rule_fraction == 1.0 and mixture.boost == np.inf
+    np.testing.assert_array_equal(mixture.probabilities(np.ones(4), np.array([0, 0.5, 0.5, 0])), [0, 0.5, 0.5, 0])
+
+
 def test_importance_weights():
     q = np.array([0.5, 0.25, 0.125])
     np.testing.assert_array_equal(importance_weights(q, 0.0), 1.0)

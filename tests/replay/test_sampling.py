@@ -88,6 +88,21 @@ def test_c04_a_bad_priority_is_refused_and_the_old_ones_stay():
     buffer.sample(4)
 
 
+@pytest.mark.parametrize("alpha", [0.6, 1.0])
+@pytest.mark.parametrize("how", ["update_priorities", "update_last", "rewrite_td_errors"])
+def test_huge_errors_never_overflow_the_sums(how, alpha):
+    buffer = fill(make(70, alpha=alpha, uniform_fraction=0), 70)
+    buffer.sample(70)
+    slots, huge = buffer.last_sample.indices, np.full(70, np.finfo(np.float64).max)
+    getattr(buffer, how)(*([slots] if how == "update_priorities" else []), huge)
+    written = np.arange(70) if how == "rewrite_td_errors" else np.unique(slots)
+    assert np.all(buffer.td_errors[written] == np.finfo(np.float32).max)
+    assert buffer.probabilities().sum() == pytest.approx(1)
+    assert buffer.probabilities()[written] == pytest.approx(1 / len(written))
+    buffer.sample(len(written))
+    np.testing.assert_array_equal(np.sort(buffer.last_sample.indices), written)  # stratified: each once
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -0.1, 1.1])
 def test_a_bad_score_is_refused_and_the_old_ones_stay(bad):
     buffer = fill(make(8), 8)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.rules import AdmissionPolicy, Entry, Evidence, Judgement, Rule, RuleBook, parse_rule
 from sb3_nser.rules.evidence import VERDICTS, Verdict
+from sb3_nser.rules.files import entry_from_dict, entry_to_dict
 
 TEXT = "IF angle > 0.1 AND speed > 0 THEN right"
 
@@ -334,3 +335,48 @@ def test_a_small_file_that_unfolds_without_bound_is_refused() -> None:
     )
     with pytest.raises(ConfigurationError, match=r"aliases .* are not read"):
         RuleBook.from_yaml(bomb)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "fitted: {theta: [" + "9" * 400 + "]}",
+        "measured: {verdict: supported, lift: " + "9" * 400 + "}",
+        "first_step: 0x" + "f" * 10_000,
+        "confidence: 0x" + "f" * 10_000,
+    ],
+)
+def test_numbers_that_nothing_else_can_hold_are_refused_in_files(line: str) -> None:
+    """What came in once would break the next writing of the file, in the middle of training."""
+    text = f"rules:\n- rule: {TEXT}\n  id: {parse_rule(TEXT).id}\n  {line}\n"
+    with pytest.raises(ConfigurationError, match="more than 64 bits"):
+        RuleBook.from_yaml(text)
+
+
+@pytest.mark.parametrize("key", ["fitted", "evidence"])
+def test_numbers_too_large_for_a_float_are_refused_in_json(key: str) -> None:
+    entry = Entry(parse_rule(TEXT), evidence=found("supported"), fitted={"confidence": 0.5})
+    data = entry_to_dict(entry)
+    data[key]["confidence" if key == "fitted" else "lift"] = 10**400
+    with pytest.raises(ConfigurationError, match=r"finite|too large"):
+        entry_from_dict(data)
+
+
+def test_a_file_of_far_too_many_values_is_refused_before_it_is_built() -> None:
+    with pytest.raises(ConfigurationError, match="at most 100000 values"):
+        RuleBook.from_yaml("rules: [" + "a," * 110_000 + "]")
+
+
+@pytest.mark.parametrize("number", [3.5e38, -1e308, math.inf, math.nan, 10**400])
+def test_fitted_numbers_that_a_bank_cannot_hold_are_refused(number: float) -> None:
+    data = entry_to_dict(Entry(parse_rule(TEXT), fitted={"theta": [number, 0.0]}))
+    with pytest.raises(ConfigurationError, match="fitted theta must hold finite numbers"):
+        entry_from_dict(data)
+
+
+@pytest.mark.parametrize("key", ["tau", "scale"])
+@pytest.mark.parametrize("number", [0.0, 1e-46, -1.0])
+def test_widths_that_are_none_in_float32_are_refused(key: str, number: float) -> None:
+    data = entry_to_dict(Entry(parse_rule(TEXT), fitted={"theta": [0.1, 0.0], key: [number, 1.0]}))
+    with pytest.raises(ConfigurationError, match=f"fitted {key} must hold positive numbers"):
+        entry_from_dict(data)

@@ -205,6 +205,30 @@ def test_a_rule_that_could_not_be_read_back_cannot_be_made() -> None:
         Rule.model_validate({"literals": [many, {**many, "negated": True}], "head": {"action": "go"}})
 
 
+@pytest.mark.parametrize("kind", ["or", "and"])
+@pytest.mark.parametrize("count", [9, 16])
+def test_whatever_a_formula_may_hold_can_be_read_back(kind: str, count: int) -> None:
+    parts = [{"feature": "x", "op": ">", "value": float(k)} for k in range(count)]
+    long = {"connective": kind, "parts": parts, "negated": kind == "and"}
+    rule = Rule.model_validate({"literals": [long], "head": {"action": "go"}})
+    assert parse_rule(str(rule)).key == rule.key
+    assert load_yaml(dump_yaml([Entry(rule)]))[0].key == rule.key
+    with pytest.raises(ConfigurationError, match="no more than 16 conditions"):
+        parse_rule("IF " + " OR ".join(["x > 1"] * 17) + " THEN go")
+
+
+@pytest.mark.parametrize(
+    "text", ["IF \u212a > 1 THEN go", "\u0131F x > 1 THEN go", "IF x i\u017f key THEN go", "IF x > \uff11 THEN go"]
+)
+def test_letters_that_only_look_like_others_are_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="expected"):
+        parse_rule(text)
+
+
+def test_any_white_space_parts_words() -> None:
+    assert parse_rule("IF\u00a0x >\n1\tTHEN\u2003go").key == "IF x > 1 THEN go"
+
+
 def test_many_parentheses_cost_nothing() -> None:
     text = "IF " + "(" * 900 + "x > 1" + ")" * 900 + " THEN go"
     assert str(parse_rule(text)) == "IF x > 1 THEN go"
@@ -214,3 +238,5 @@ def test_a_condition_alone() -> None:
     assert str(parse_condition("exists earlier (carrying is key)")) == "exists earlier (carrying is key)"
     with pytest.raises(ConfigurationError, match="position 6, found the end"):
         parse_condition("x is ")
+    with pytest.raises(ConfigurationError, match=r"a condition must be text .* got None"):
+        parse_condition(None)  # type: ignore[arg-type]

@@ -177,6 +177,17 @@ def test_a_watched_rules_file_is_never_written_to(tmp_path: Path) -> None:
     assert file.read_text() == text and "pinned: true" in (tmp_path / "out.yaml").read_text()
 
 
+def test_a_link_stays_a_link_and_who_may_read_the_file_stays_too(tmp_path: Path) -> None:
+    file, link = tmp_path / "mine.yaml", tmp_path / "link.yaml"
+    file.write_text(f"rules:\n- {RIGHT}\n")
+    file.chmod(0o600)
+    link.symlink_to(file)
+    dqn().learn(200, callback=RuleInductionCallback(rules_file=link, save_rules=file, max_calls=0, watch=True, every=10_000))
+    assert link.is_symlink() and file.stat().st_mode & 0o777 == 0o600
+    assert "evidence" in file.read_text() and link.read_text() == file.read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.yaml", "mine.yaml"]
+
+
 def test_watching_needs_a_file() -> None:
     with pytest.raises(ConfigurationError, match="watch=True needs a file"):
         RuleInductionCallback(inducer=Scripted(CARTPOLE), watch=True)
