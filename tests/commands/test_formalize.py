@@ -32,7 +32,7 @@ Capture = pytest.CaptureFixture[str]
 
 def question(hint: str, env_id: str, seen: bool = True) -> InductionRequest:
     env = make_env(env_id)
-    vocabulary = vocabulary_of(env, env_id)
+    vocabulary = vocabulary_of(env)
     return hint_request(vocabulary, hint, random_experience(env, vocabulary, 3) if seen else None)
 
 
@@ -61,7 +61,7 @@ def test_the_model_is_asked_only_about_what_the_hint_speaks_of() -> None:
 
 
 def test_a_hint_that_forbids_makes_avoid_rules_and_is_marked_as_the_users() -> None:
-    vocabulary = vocabulary_of(make_env(DOORKEY), DOORKEY)
+    vocabulary = vocabulary_of(make_env(DOORKEY))
     text = json.dumps({"rules": [{"carrying": "key", "action": "drop"}] * 2})
     for hint in ("never drop the key", "Do not drop the key", "please don't drop the key", "avoid drop while carrying"):
         (rule,) = as_hint(parse_reply(text, vocabulary), hint).rules
@@ -198,7 +198,7 @@ def test_a_real_model_translates_a_hint(tmp_path: Path, ollama_host: str) -> Non
         assert main(["rules", "formalize", hint, *arguments]) == 0
         env = make_env(env_id)
         (entry,) = RuleBook.from_yaml(out.read_text()).entries
-        assert problems(entry.rule, vocabulary_of(env, env_id)) == [] and entry.rule.source == "user_hint"
+        assert problems(entry.rule, vocabulary_of(env)) == [] and entry.rule.source == "user_hint"
         assert entry.rule.head.action == ("pickup", "push_right")[number]  # the hint names it
 
 
