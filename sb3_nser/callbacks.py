@@ -236,7 +236,8 @@ class RuleInductionCallback(PriorityCallback):
                 self._ground()
             if self.verbose >= 1:
                 asked = f"asked {self.inducer.describe()}" if session.busy else "nobody asked"
-                print(f"[nser] step {step}: {len(session.book)} rules judged, {len(session.in_force())} in force, {asked}")
+                judged = f"{len(session.book)} {'rule' if len(session.book) == 1 else 'rules'} judged"
+                print(f"[nser] step {step}: {judged}, {len(session.in_force())} in force, {asked}")
             # not only if blocking: a record may hold an answer that was applied at the step of its question
             self._tell(session.pick_up(self.buffer, step, gamma, wait=self._blocking))
             self._log()

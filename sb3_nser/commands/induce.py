@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sb3_nser.arguments import as_int, as_number
-from sb3_nser.commands.model import add_model_arguments, chosen_inducer
+from sb3_nser.commands.model import MODELS, add_model_arguments, chosen_inducer
 from sb3_nser.errors import ConfigurationError, InductionError, NSERWarning, printable
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def add_induce(commands: Subcommands) -> None:
     """:param commands: gets ``induce``"""
     parser = commands.add_parser(
         "induce",
-        help="ask a model for rules about a saved replay buffer, and judge them on it",
+        help="ask a model (or decision trees) for rules about a saved replay buffer, and judge them on it",
         description="The buffer is what model.save_replay_buffer(...) wrote, SB3's own or NSERReplayBuffer. A pickle is a "
         "program: loading one runs what is in it, so name only files that you trust.",
     )
@@ -36,7 +36,7 @@ def add_induce(commands: Subcommands) -> None:
         "--env", required=True, metavar="ID", help="Gymnasium id, or module:ID for one that a module registers"
     )
     parser.add_argument("--vocabulary", default="auto", metavar="NAME", help="a registered vocabulary (default: by the id)")
-    add_model_arguments(parser)
+    add_model_arguments(parser, (*MODELS, "tree", "random"))
     parser.add_argument(
         "--calls", default="3", metavar="N", help="questions to the model; 0 only judges --rules-file (default 3)"
     )
@@ -98,7 +98,7 @@ def run_induce(args: argparse.Namespace) -> int:
             failures.append(news.failure)
             print(f"call failed: {news.failure}", file=sys.stderr)
             return
-        print(f"\n{news.seconds:.0f} s, proposed:")
+        print(f"\n{news.seconds:.0f} s, proposed:{'' if news.verdicts else ' nothing'}")
         for rule, verdict in news.verdicts.items():
             print(f"  {rule}\n      {verdict}")
         _write(out, book)  # what was found stays, even if the rest is interrupted
@@ -114,7 +114,7 @@ def run_induce(args: argparse.Namespace) -> int:
         raise InductionError(f"no call brought a rule; the last one: {failures[-1]}")
     _write(out, book)
     print("\n" + "\n".join(table(book.ranked())))
-    print(f"\n{len(book)} rules judged, {len(book.active())} admitted. Written to {out}.")
+    print(f"\n{len(book)} {'rule' if len(book) == 1 else 'rules'} judged, {len(book.active())} admitted. Written to {out}.")
     return 0
 
 

@@ -79,6 +79,8 @@ def read_text(file: str | os.PathLike[str], argument: str = "rules_file") -> str
     :return: its text
     :raises ConfigurationError: if it cannot be read, is no text, or is far too large
     """
+    if not str(file):
+        raise ConfigurationError(f"{argument}='' names no file; give a YAML file of rules.")
     try:
         with Path(file).open("rb") as handle:
             data = handle.read(4 * MAX_YAML + 1)

@@ -127,8 +127,13 @@ def conflicts(rules: Iterable[Rule]) -> list[tuple[Rule, Rule, str]]:
         for second in ordered[at + 1 :]:
             clash = _heads_clash(first, second)
             if clash and _bodies_overlap(first.literals, second.literals):
-                found.append((first, second, f"'{first}' and '{second}' {clash} in states where both hold."))
+                found.append((first, second, conflict_sentence(first, second)))
     return found
+
+
+def conflict_sentence(first: Rule, second: Rule) -> str:
+    """:return: what two rules that ``conflicts`` found together do to each other, the first one named first"""
+    return f"'{first}' and '{second}' {_heads_clash(first, second)} in states where both hold."
 
 
 def _ordered(rules: Iterable[Rule]) -> list[Rule]:

@@ -142,8 +142,13 @@ def _items(text: str) -> list[typing.Any]:
         raise ConfigurationError(f"the rules file is not valid YAML: {' '.join(str(error).split())}") from error
     if data is None:
         return []
-    if not isinstance(data, Mapping) or set(data) - {"format", "rules"}:
-        raise ConfigurationError("a rules file has the keys 'format' and 'rules', nothing else at the top.")
+    if not isinstance(data, Mapping):
+        raise ConfigurationError("a rules file begins with a line 'rules:'; the rules stand below it, each behind '- '.")
+    if unknown := sorted(str(key) for key in set(data) - {"format", "rules"}):
+        raise ConfigurationError(
+            f"a rules file has the keys 'format' and 'rules', nothing else at the top, but this one has {unknown[0][:100]!r}."
+            f"{closest(unknown[0], ('format', 'rules'))}"
+        )
     if data.get("format", YAML_FORMAT) != YAML_FORMAT:
         raise ConfigurationError(f"rules file format {data['format']!r} cannot be read; this release reads {YAML_FORMAT}.")
     items = data.get("rules") or []
@@ -193,8 +198,10 @@ def _from_yaml(item: typing.Any, number: int) -> Entry:
     where = f"rule {number} of the rules file ('{item['rule'][:100]}')"
     unknown = sorted(str(key) for key in set(item) - set(_YAML_KEYS))
     if unknown:
-        hint = closest(unknown[0], ("rule", "pinned", "enabled", "confidence", "why"))
-        raise ConfigurationError(f"{where} has the unknown key {unknown[0]!r}.{hint} Keys to write: rule, pinned, enabled.")
+        hint = closest(unknown[0], ("rule", "pinned", "enabled", "prior", "confidence", "why"))
+        raise ConfigurationError(
+            f"{where} has the unknown key {unknown[0]!r}.{hint} Keys to write: rule, pinned, enabled, prior."
+        )
     try:
         rule = parse_rule(item["rule"])
     except ConfigurationError as error:

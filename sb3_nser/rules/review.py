@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from sb3_nser.errors import ConfigurationError, printable
-from sb3_nser.rules.check import conflicts, contradictions, problems
+from sb3_nser.rules.check import conflict_sentence, conflicts, contradictions, problems
 from sb3_nser.rules.entry import Entry
 from sb3_nser.rules.files import read_items
 
@@ -73,8 +73,8 @@ def review(text: str, vocabulary: Vocabulary | None = None) -> tuple[list[tuple[
 def _contradictions(rules: Sequence[tuple[int, Entry]]) -> list[Finding]:
     counting = [entry for _, entry in rules if entry.rule.enabled and entry.status in ("admitted", "waiting")]
     place = {entry.key: number for number, entry in rules}
+    pairs = [sorted((one, other), key=lambda rule: place[rule.key]) for one, other, _ in conflicts(e.rule for e in counting)]
     found = [
-        Finding("contradiction", tuple(sorted((place[one.key], place[other.key]))), sentence)
-        for one, other, sentence in conflicts(entry.rule for entry in counting)
+        Finding("contradiction", (place[one.key], place[other.key]), conflict_sentence(one, other)) for one, other in pairs
     ]
     return sorted(found, key=lambda finding: finding.rules)

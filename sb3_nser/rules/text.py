@@ -218,6 +218,11 @@ def _failure(text: str, start: str, expected: str, place: int) -> ConfigurationE
     hint = closest(found.group().lower(), _KEYWORDS) if found and found.group().lower() not in _KEYWORDS else ""
     if expected.startswith(("the name", "a finite", "the end")):
         hint = ""  # whatever stands there is a name, not a misspelt keyword
+    elif expected == "IF":
+        hint = ""  # nothing else can stand there
+    elif found and found.group().lower() in ("earlier", "within"):  # the word before was taken for a feature
+        before = text[:place].split()[-1].lstrip("(")
+        hint = closest(before.lower(), ("exists", "forall"))
     what = "rule" if start == "rule" else "condition"
     return ConfigurationError(
         f"cannot read {what} {shown!r}: expected {expected} at position {place + 1}, found {seen}.{hint} "

@@ -48,6 +48,7 @@ def _domain(feature: Feature) -> str:
 
 
 def _range(low: float | None, high: float | None) -> str:
+    low, high = (None if end is None else end + 0.0 for end in (low, high))  # no "-0"
     if low is None:
         return "any" if high is None else f"up to {high:.4g}"
     return f"from {low:.4g}" if high is None else f"{low:.4g}..{high:.4g}"

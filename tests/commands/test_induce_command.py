@@ -56,6 +56,21 @@ def test_rules_are_asked_for_judged_recorded_and_written(saved: Path, tmp_path: 
     assert [entry.number for entry in read_record(record)] == [0, 1] and read_record(record)[0].verdicts
 
 
+def test_trees_need_no_server_and_a_wrong_inducer_is_named(saved: Path, tmp_path: Path, capsys: Capture) -> None:
+    pytest.importorskip("sklearn")
+    out = tmp_path / "rules.yaml"
+    assert induce(saved, "--inducer", "tree", "--calls", "1", "-o", str(out)) == 0
+    rules = RuleBook.from_yaml(out.read_text()).entries
+    assert rules and all(entry.rule.source == "tree" and entry.evidence is not None for entry in rules)
+    for arguments, words in (
+        (["--inducer", "tre"], "Did you mean 'tree'?"),
+        (["--inducer", "openai"], "--inducer openai needs --model"),
+    ):
+        capsys.readouterr()
+        assert induce(saved, *arguments, "-o", str(tmp_path / "other.yaml")) == 1
+        assert words in capsys.readouterr().err
+
+
 def test_verdicts_are_those_of_training_on_the_same_episodes(tmp_path: Path) -> None:
     """The path is the callback's: what it decided at its last turn, the command decides on the buffer it left behind."""
     model = dqn()

@@ -97,6 +97,14 @@ def test_check_names_every_problem_with_its_place_and_the_nearest_name(tmp_path:
     assert f"{file}: rule 8: " in out and "pole_angel" not in out and "names were not checked: give --env" in out
 
 
+def test_of_two_rules_that_clash_the_one_that_stands_first_is_named_first(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "clash.yaml"
+    file.write_text("rules:\n- IF z > 0.2 THEN stay\n- IF z > 0.1 THEN go\n")
+    assert main(["rules", "check", str(file)]) == 1
+    said = "rules 1 and 2: 'IF z > 0.2 THEN stay' and 'IF z > 0.1 THEN go' prefer different actions (stay and go)"
+    assert said in capsys.readouterr().out
+
+
 def test_known_invalid_and_refused_rules_of_a_book_are_no_mistakes_of_the_file(tmp_path: Path, capsys: Capture) -> None:
     book = RuleBook()
     book.propose(
@@ -154,12 +162,16 @@ def test_trouble_is_a_sentence_and_a_status(tmp_path: Path, capsys: Capture) -> 
     good.write_text(f"rules: [{{rule: {GOOD}}}]\n")
     (tmp_path / "broken.yaml").write_text("rules: [")
     (tmp_path / "binary.yaml").write_bytes(bytes(range(256)))
+    (tmp_path / "list.yaml").write_text(f"- {GOOD}\n")
+    (tmp_path / "misspelt.yaml").write_text(f"rule: [{{rule: {GOOD}}}]\n")
     (tmp_path / "huge.yaml").write_bytes(b"# x\n" * 3_000_000)
     for name, words in (
         ("absent", "No such file"),
         ("broken", "not valid YAML"),
         ("binary", "cannot be read"),
         ("huge", "no rules"),
+        ("list", "begins with a line 'rules:'"),
+        ("misspelt", "Did you mean 'rules'?"),
     ):
         file = str(tmp_path / f"{name}.yaml")
         assert main(["rules", "diff", str(good), file]) == 2
@@ -170,6 +182,8 @@ def test_trouble_is_a_sentence_and_a_status(tmp_path: Path, capsys: Capture) -> 
     for env, words in (("CartPol-v1", "cannot be made"), ("no_such_module:Tank-v0", "no_such_module")):
         assert main(["rules", "check", str(good), "--env", env]) == 1
         assert words in capsys.readouterr().err
+    assert main(["rules", "show", ""]) == 1
+    assert "names no file" in capsys.readouterr().err
     assert main(["rules", "check", str(good), "--env", "CartPole-v1", "--episodes", "many"]) == 1
     assert "--episodes='many'" in capsys.readouterr().err
 

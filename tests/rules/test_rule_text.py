@@ -141,6 +141,9 @@ def test_equal_meaning_equal_key(one: str, other: str) -> None:
     [
         ("", 1, "IF"),
         ("x > 1 THEN go", 1, "IF"),
+        ("WHEN x > 1 THEN go", 1, "found 'WHEN'. A rule looks like"),  # not "did you mean 'then'?"
+        ("IF exist earlier (x > 1) THEN go", 10, "found 'earlier'. Did you mean 'exists'?"),
+        ("IF NOT (foral within 3 steps (x > 1)) THEN go", 15, "Did you mean 'forall'?"),
         ("IF x > twelve THEN go", 8, "a finite number"),
         ("IF x > 12 deg THEN go", 11, "THEN"),
         ("IF x => 1 THEN go", 6, "'>', '<' or 'is'"),

@@ -44,6 +44,12 @@ def test_packages_are_imported_for_their_ids(capsys, env_id):
     assert status == 0 and "front_object" in out
 
 
+def test_a_range_begins_at_0_not_at_minus_0():
+    feature = voc.Feature("gap", "number", "a gap", lambda now, later: now[:, 0], low=-0.0, high=5.0)
+    vocabulary = voc.Vocabulary("gap", "Keep the gap.", (feature,), voc.ActionSet(("go", "stay")))
+    assert "- gap (number 0..5): a gap" in voc.describe(vocabulary)
+
+
 def test_another_vocabulary_by_name(capsys):
     status, out, _ = run(capsys, "CartPole-v1", "--vocabulary", "generic")
     assert status == 0 and "- obs_2 (number -0.4189..0.4189)" in out
