@@ -16,7 +16,6 @@ def build_parser() -> argparse.ArgumentParser:
     from sb3_nser.commands import add_commands
     from sb3_nser.demo import add_demo_arguments
     from sb3_nser.local.command import add_serve_arguments
-    from sb3_nser.vocabulary.command import add_vocabulary_arguments
 
     parser = argparse.ArgumentParser(prog="sb3-nser", description="Neuro-symbolic experience replay for Stable-Baselines3.")
     parser.add_argument("--version", action="version", version=f"sb3-nser {__version__}")
@@ -25,8 +24,6 @@ def build_parser() -> argparse.ArgumentParser:
     add_demo_arguments(demo)
     serve = commands.add_parser("serve", help="serve a small model behind Ollama's HTTP API (extra: local)")
     add_serve_arguments(serve)
-    vocabulary = commands.add_parser("vocabulary", help="show what a language model would see of an environment")
-    add_vocabulary_arguments(vocabulary)
     add_commands(commands)
     return parser
 
@@ -44,10 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             from sb3_nser.local.command import run_serve
 
             return run_serve(args)
-        if args.command == "vocabulary":
-            from sb3_nser.vocabulary.command import run_vocabulary
-
-            return run_vocabulary(args)
         from sb3_nser.demo import run_demo
 
         return run_demo(args)

@@ -38,23 +38,9 @@ _PACKAGES = {
 _EXTRAS = {"Box2D": "box2d", "box2d": "box2d", "mujoco": "mujoco", "pygame": "classic-control"}
 
 
-def add_vocabulary_arguments(parser: argparse.ArgumentParser) -> None:
-    """:param parser: gets the command's options"""
-    parser.add_argument(
-        "env_id",
-        nargs="?",
-        metavar="ENV_ID",
-        help="id of a Gymnasium environment, or MODULE:ID to import a module first; without it, known vocabularies are listed",
-    )
-    parser.add_argument(
-        "--vocabulary", default="auto", metavar="NAME", help="use this one instead of the one that belongs to the id"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-
-
 def run_vocabulary(args: argparse.Namespace) -> int:
     """
-    :param args: as ``add_vocabulary_arguments`` defines them
+    :param args: as ``sb3_nser.commands.vocabulary`` defines them
     :return: 0
     :raises NSERError: if the environment cannot be made, or has no vocabulary
     """

@@ -36,7 +36,7 @@ def test_json_says_what_was_measured_where(quick):
     assert set(report["versions"]) == {"sb3_nser", "numpy", "torch", "numba", "stable_baselines3"}
     assert all(value for name, value in report["versions"].items() if name != "numba")
     assert report["python"].count(".") == 2
-    assert set(report["machine"]) == {"architecture", "cpus"}
+    assert set(report["machine"]) == {"architecture", "cpus", "load_average"}
     assert report["date"].endswith("Z")
 
 
