@@ -31,7 +31,7 @@ _FITTED_LISTS = ("theta", "tau", "scale")
 _FITTED_NUMBERS = ("head_theta", "head_tau", "head_scale", "confidence")
 
 
-class _Loader(yaml.SafeLoader):
+class PlainLoader(yaml.SafeLoader):
     """Plain data only, and no aliases: nested, they make a small file fill the memory."""
 
     def compose_node(self, parent: typing.Any, index: typing.Any) -> typing.Any:
@@ -115,7 +115,7 @@ def _items(text: str) -> list[typing.Any]:
     if len(text) > MAX_YAML:
         raise ConfigurationError(f"a rules file may have at most {MAX_YAML} characters, got {len(text)}.")
     try:
-        data = yaml.load(text, _Loader)
+        data = yaml.load(text, PlainLoader)
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError, OverflowError) as error:
         raise ConfigurationError(f"the rules file is not valid YAML: {' '.join(str(error).split())}") from error
     if data is None:
