@@ -1,4 +1,4 @@
-"""Subcommands of ``sb3-nser`` for people who read, write and judge rules: ``rules``, ``induce`` and ``doctor``."""
+"""Subcommands of ``sb3-nser``: ``rules``, ``induce`` and ``doctor`` for people who judge rules, ``compare`` and ``report``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def add_commands(commands: Subcommands) -> None:
     from sb3_nser.commands.doctor import add_doctor
     from sb3_nser.commands.induce import add_induce
     from sb3_nser.commands.rules import add_rules
+    from sb3_nser.commands.study import add_study
 
     add_rules(commands)
     add_induce(commands)
+    add_study(commands)
     add_doctor(commands)

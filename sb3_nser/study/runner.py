@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from sb3_nser.study.cells import Cell
 from sb3_nser.study.load import LoadedStudy
 from sb3_nser.study.replays import first_question
 from sb3_nser.study.training import RESULT, build
-from sb3_nser.study.worker import ERROR, PROGRESS
+from sb3_nser.study.worker import CELL, ERROR, PROGRESS, work
 
 CELLS, FAILED, STUDY = "cells", "failed", "study.yaml"
 _DRAFT = ".draft-"
@@ -174,19 +173,12 @@ class Results:
 class _Run:
     """One process that trains one cell."""
 
-    def __init__(self, cell: Cell, results: Results) -> None:
+    def __init__(self, cell: Cell, results: Results, context: Any) -> None:
         self.cell, self._results = cell, results
         self.draft = results.draft(cell)
-        (self.draft / "cell.json").write_text(cell.model_dump_json(), encoding="utf-8")
-        self._log = (self.draft / "log.txt").open("wb")
-        command = [sys.executable, "-m", "sb3_nser.study.worker", str(self.draft / "cell.json"), str(self.draft), str(os.getpid())]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        (self.draft / CELL).write_text(cell.model_dump_json(), encoding="utf-8")
+        self._process = context.Process(target=work, args=(str(self.draft),), name=cell.key)
+        self._process.start()
         self._started = time.perf_counter()
 
     def step(self) -> int:
@@ -198,10 +190,9 @@ class _Run:
 
     def over(self) -> Outcome | None:
         """:return: the outcome once the process has ended"""
-        status = self._process.poll()
+        status = self._process.exitcode
         if status is None:
             return None
-        self._log.close()
         seconds = time.perf_counter() - self._started
         if status == 0 and (self.draft / RESULT).is_file():
             self._results.keep(self.cell, self.draft, CELLS)
@@ -215,8 +206,7 @@ class _Run:
     def stop(self) -> None:
         """End the process; nothing of the run is kept."""
         self._process.kill()
-        self._process.wait()
-        self._log.close()
+        self._process.join()
         shutil.rmtree(self.draft, ignore_errors=True)
 
     def _why(self, status: int) -> str:
@@ -244,12 +234,13 @@ def run_cells(
     """
     waiting, running, outcomes = list(cells), [], []
     done = 0
+    context = _context()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 cell = waiting.pop(0)
                 try:
-                    running.append(_Run(cell, results))
+                    running.append(_Run(cell, results, context))
                 except OSError as error:  # no space, no process
                     raise NSERError(f"run {cell.key} cannot be started: {error.strerror or error}.") from error
             time.sleep(_POLL)
@@ -265,6 +256,15 @@ def run_cells(
         for run in running:
             run.stop()
     return outcomes
+
+
+def _context() -> Any:
+    """Processes that are forked off one that has imported everything and done nothing yet; torch takes seconds to import."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the processes to come: one core each
+    methods = multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+    context.set_forkserver_preload(["sb3_nser.study.worker"])
+    return context
 
 
 def _replace_text(path: Path, text: str) -> None:

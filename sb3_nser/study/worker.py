@@ -1,8 +1,9 @@
-"""One cell in a process of its own: ``python -m sb3_nser.study.worker CELL.json FOLDER``."""
+"""One cell in a process of its own; by hand: ``python -m sb3_nser.study.worker CELL.json FOLDER``."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -12,21 +13,30 @@ from sb3_nser.errors import NSERError, printable
 from sb3_nser.study.cells import Cell
 from sb3_nser.study.training import run_cell
 
-PROGRESS = "progress"
-ERROR = "error.txt"
+CELL, PROGRESS, ERROR = "cell.json", "progress", "error.txt"
 
 
-def main(arguments: list[str]) -> int:
+def work(folder: str) -> None:
     """
-    :param arguments: a file that holds the cell as JSON, a folder for the result files, and optionally the id of the process
-        with which this one ends
+    Body of a process: train the cell that is described in a folder, and put the result files there.
+
+    :param folder: holds ``cell.json``; also gets ``log.txt``
+    """
+    log = os.open(os.path.join(folder, "log.txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study hears it, and ends this process
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    sys.exit(run_files(Path(folder) / CELL, Path(folder)))
+
+
+def run_files(description: Path, folder: Path) -> int:
+    """
+    :param description: a file that holds the cell as JSON
+    :param folder: gets the result files
     :return: exit status
     """
-    cell = Cell.model_validate_json(Path(arguments[0]).read_text(encoding="utf-8"))
-    folder = Path(arguments[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    if len(arguments) > 2:
-        threading.Thread(target=_end_with, args=(int(arguments[2]),), daemon=True).start()
+    cell = Cell.model_validate_json(description.read_text(encoding="utf-8"))
 
     def progress(step: int) -> None:
         (folder / PROGRESS).write_text(str(step))
@@ -49,11 +59,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _end_with(parent: int) -> None:
-    """A study that is killed leaves no run behind that would go on for hours."""
+    """A study that is killed leaves no run behind that would go on for hours: its fork server ends with it."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(3)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if len(sys.argv) != 3:
+        sys.exit("usage: python -m sb3_nser.study.worker CELL.json FOLDER")
+    Path(sys.argv[2]).mkdir(parents=True, exist_ok=True)
+    sys.exit(run_files(Path(sys.argv[1]), Path(sys.argv[2])))
