@@ -26,8 +26,8 @@ def add_study(commands: Subcommands) -> None:
     compare = commands.add_parser(
         "compare",
         help="run a study: replay variants side by side with paired seeds, intervals, verdicts and a report",
-        description="Runs every cell (environment, variant, seed) of a study file in a process of its own. Started again, it goes "
-        "on where it was stopped or killed. Exit status 1 if a run failed. Extra: study.",
+        description="Runs every cell (environment, variant, seed) of a study file in a process of its own. Started again, it "
+        "goes on where it was stopped or killed. Exit status 1 if a run failed. Extra: study.",
     )
     compare.add_argument("study", help="study file (YAML)")
     compare.add_argument("--out", metavar="DIR", help="folder for results (default: nser-studies/NAME)")
@@ -37,8 +37,8 @@ def add_study(commands: Subcommands) -> None:
     report = commands.add_parser(
         "report",
         help="one HTML page for a study's folder or for the folder of a training run",
-        description="DIR is what 'sb3-nser compare' wrote, or a training run: TensorBoard events or SB3's progress.csv, and what "
-        "RuleInductionCallback writes (save_rules, record). Extra: study.",
+        description="DIR is what 'sb3-nser compare' wrote, or a training run: TensorBoard events or SB3's progress.csv, and "
+        "what RuleInductionCallback writes (save_rules, record). Extra: study.",
     )
     report.add_argument("dir", metavar="DIR")
     report.set_defaults(run=run_report)
@@ -113,7 +113,10 @@ def _run(loaded: LoadedStudy, results: Results, jobs: int) -> int:
         print(f"failed: {cell.environment}, {cell.variant}, seed {cell.seed}: {outcome.error}", file=sys.stderr)
     if failed:
         where = results.folder / "failed"
-        print(f"{len(failed)} of {len(loaded.cells)} runs failed; logs in {where}; the same command tries them again", file=sys.stderr)
+        print(
+            f"{len(failed)} of {len(loaded.cells)} runs failed; logs in {where}; the same command tries them again",
+            file=sys.stderr,
+        )
     if len(failed) < len(loaded.cells):
         _print_verdicts(write_study(loaded, results))
         print(f"report: {results.folder / 'report.html'}")

@@ -8,6 +8,8 @@ import json
 import re
 from typing import Any
 
+from pydantic import Field
+
 from sb3_nser.arguments import closest
 from sb3_nser.errors import ConfigurationError
 from sb3_nser.study.spec import MAX_CELLS, RULE_VARIANTS, EvaluationSpec, Part, Study, VariantSpec
@@ -36,9 +38,9 @@ class Variant(Part):
     kind: str
     scores: str = ""
     of: str | None = None
-    buffer: dict[str, Any] = {}
-    callback: dict[str, Any] = {}
-    hyperparameters: dict[str, Any] = {}
+    buffer: dict[str, Any] = Field(default_factory=dict)
+    callback: dict[str, Any] = Field(default_factory=dict)
+    hyperparameters: dict[str, Any] = Field(default_factory=dict)
     rules: list[str | dict[str, Any]] | None = None
     replay_record: str | None = None
 
@@ -140,10 +142,10 @@ def _swept(spec: VariantSpec) -> list[VariantSpec]:
         if not values:
             raise ConfigurationError(f"variant {spec.label}: sweep {key} needs a list of values.")
     spelt = []
-    for values in itertools.product(*spec.sweep.values()):
+    for chosen in itertools.product(*spec.sweep.values()):
         parts: dict[str, dict[str, Any]] = {part: dict(getattr(spec, part)) for part in _SWEPT}
         words = []
-        for key, value in zip(spec.sweep, values, strict=True):
+        for key, value in zip(spec.sweep, chosen, strict=True):
             part, _, argument = key.partition(".")
             parts[part][argument] = value
             words.append(f"{argument}={value}")

@@ -45,7 +45,9 @@ def make_env(env: dict[str, Any]) -> gym.Env[Any, Any]:
         except ConfigurationError:
             raise
         except Exception as error:
-            raise ConfigurationError(f"environment {name!r}: wrapper {path!r:.80} does not fit: {printable(error, 200)}") from None
+            raise ConfigurationError(
+                f"environment {name!r}: wrapper {path!r:.80} does not fit: {printable(error, 200)}"
+            ) from None
     return made
 
 
@@ -91,7 +93,9 @@ def _value(key: str, value: Any) -> Any:
     if key == "policy_kwargs" and isinstance(value, dict) and isinstance(value.get("activation_fn"), str):
         activation = getattr(th.nn, value["activation_fn"].rpartition(".")[2], None)
         if not (inspect.isclass(activation) and issubclass(activation, th.nn.Module)):
-            raise ConfigurationError(f"policy_kwargs: activation_fn={value['activation_fn']!r:.80} must be a class of torch.nn, such as ReLU.")
+            raise ConfigurationError(
+                f"policy_kwargs: activation_fn={value['activation_fn']!r:.80} must be a class of torch.nn, such as ReLU."
+            )
         return {**value, "activation_fn": activation}
     if key == "train_freq" and isinstance(value, list):
         return tuple(value)

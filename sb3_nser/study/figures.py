@@ -16,8 +16,16 @@ from matplotlib.figure import Figure
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#117733", "#AA4499", "#332288", "#7F6A00", "#882255", "#44758F", "#8C564B")
 _LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 _MARKERS = "osD^vPX*<>"
-_SVG = {"svg.hashsalt": "sb3-nser", "svg.fonttype": "path"}
+_SVG: Any = {"svg.hashsalt": "sb3-nser", "svg.fonttype": "path"}
 _WIDTH = 4.3
+_VERDICTS = {
+    "supported": ("#117733", "^"),
+    "refuted": ("#D55E00", "v"),
+    "inconclusive": ("#332288", "o"),
+    "no_evidence": ("#666666", "x"),
+    "never_fires": ("#666666", "_"),
+    "always_fires": ("#666666", "|"),
+}
 TITLES = {"auc": "area under the curve", "final": "final performance", "steps_to_threshold": "steps to threshold"}
 
 
@@ -114,6 +122,26 @@ def timeline(spans: Mapping[str, Sequence[int]], steps: Sequence[int], rounds: S
     axes.set_ylim(len(spans) - 0.4, -0.6)
     axes.set_xlim(min(steps, default=0), max(steps, default=1) or 1)
     _label(axes, title, "environment steps", "")
+    return figure
+
+
+def judgements(histories: Mapping[str, Sequence[tuple[int, str]]], title: str) -> Figure:
+    """
+    :param histories: rule (a short name) -> (step, verdict) of its judgements
+    :param title: of the picture
+    :return: one row of marks per rule
+    """
+    figure, axes = _figure(1.3 + 0.24 * max(1, len(histories)))
+    verdicts = list(dict.fromkeys(verdict for history in histories.values() for _, verdict in history))
+    for verdict in verdicts:
+        points = [(step, k) for k, history in enumerate(histories.values()) for step, given in history if given == verdict]
+        color, marker = _VERDICTS.get(verdict, ("#666666", "."))
+        steps, rows = zip(*points, strict=True)
+        axes.plot(steps, rows, color=color, marker=marker, ms=5, ls="none", label=verdict.replace("_", " "))
+    axes.set_yticks(range(len(histories)), list(histories))
+    axes.set_ylim(len(histories) - 0.4, -0.6)
+    _label(axes, title, "environment steps", "")
+    _legend(figure, axes)
     return figure
 
 

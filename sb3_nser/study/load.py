@@ -78,7 +78,9 @@ def _parse(text: str, folder: Path) -> LoadedStudy:
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError, OverflowError) as error:
         raise ConfigurationError(f"not valid YAML: {printable(error, 300)}") from None
     if not isinstance(content, Mapping):
-        raise ConfigurationError("a study file is a mapping with the keys name, environments, variants, seeds, steps, evaluation.")
+        raise ConfigurationError(
+            "a study file is a mapping with the keys name, environments, variants, seeds, steps, evaluation."
+        )
     try:
         study = Study.model_validate(dict(content))
     except ValidationError as error:

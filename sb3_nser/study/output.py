@@ -36,12 +36,22 @@ def write_study(loaded: LoadedStudy, results: Results) -> Analysis:
     buffer = io.BytesIO()
     table.to_parquet(buffer, index=False)
     _write(folder / "evaluations.parquet", buffer.getvalue())
-    frames = {"evaluations": table, "runs": analysis.runs, "summary": analysis.summary, "comparisons": analysis.comparisons, "curves": analysis.curves}
+    frames = {
+        "evaluations": table,
+        "runs": analysis.runs,
+        "summary": analysis.summary,
+        "comparisons": analysis.comparisons,
+        "curves": analysis.curves,
+    }
     for name, frame in frames.items():
         _write(folder / f"{name}.csv", frame.to_csv(index=False, lineterminator="\n").encode())
     versions = {key: result["versions"] for key, result in finished.items()}
     kinds = {json.dumps(one, sort_keys=True) for one in versions.values()}
-    content = {"same_for_all_runs": len(kinds) == 1, "versions": json.loads(min(kinds)), "runs": {} if len(kinds) == 1 else versions}
+    content = {
+        "same_for_all_runs": len(kinds) == 1,
+        "versions": json.loads(min(kinds)),
+        "runs": {} if len(kinds) == 1 else versions,
+    }
     _write(folder / "versions.json", (json.dumps(content, indent=2) + "\n").encode())
     if loaded.study.targets:
         targets = {"command": "sb3-nser compare study.yaml", "study": loaded.study.name, "targets": analysis.targets}

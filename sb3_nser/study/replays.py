@@ -18,6 +18,7 @@ from sb3_nser.study.cells import Cell
 RECENT_EPISODES = 100
 """Episodes among which ``per+success`` ranks a return."""
 _DECIDED = ("on_round", "save_rules", "record", "replay_record", "rules_file", "inducer", "policy")
+HANDWRITTEN = "handwritten.yaml"
 _INDUCERS = {"nser-tree": "tree", "nser-random-rules": "random"}
 
 
@@ -59,7 +60,9 @@ class SuccessCallback(PriorityCallback):
         super()._on_rollout_end()
         buffer = self.buffer
         for episode in self._ended:
-            slots = np.array(episode[-buffer.buffer_size :], dtype=np.int64)  # what is left of an episode longer than the buffer
+            slots = np.array(
+                episode[-buffer.buffer_size :], dtype=np.int64
+            )  # what is left of an episode longer than the buffer
             total = float(buffer.rewards[slots // buffer.n_envs, slots % buffer.n_envs].sum())
             self._returns.append(total)
             score = float(np.mean(np.array(self._returns) < total))
@@ -124,6 +127,6 @@ def first_question(cell: Cell) -> int | None:
 def _write_rules(cell: Cell, folder: Path) -> Path:
     """Rules given as text always count, and fully; a mapping says itself what holds."""
     rules = [{"rule": rule, "pinned": True, "confidence": 1.0} if isinstance(rule, str) else rule for rule in cell.rules or []]
-    path = folder / "handwritten.yaml"
+    path = folder / HANDWRITTEN
     path.write_text(yaml.safe_dump({"rules": rules}, sort_keys=False, allow_unicode=True), encoding="utf-8")
     return path

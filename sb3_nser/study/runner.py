@@ -16,11 +16,14 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from sb3_nser.errors import ConfigurationError, LLMUnavailableError, NSERError, printable
+from sb3_nser.rules import problems
+from sb3_nser.rules.files import load_yaml
 from sb3_nser.study.cells import Cell
 from sb3_nser.study.load import LoadedStudy
-from sb3_nser.study.replays import first_question
+from sb3_nser.study.replays import HANDWRITTEN, first_question
 from sb3_nser.study.training import RESULT, build
 from sb3_nser.study.worker import CELL, ERROR, PROGRESS, work
+from sb3_nser.vocabulary import Vocabulary
 
 CELLS, FAILED, STUDY = "cells", "failed", "study.yaml"
 _DRAFT = ".draft-"
@@ -52,7 +55,6 @@ def check_cells(loaded: LoadedStudy) -> list[str]:
     :raises NSERError: the first thing that is wrong
     """
     from sb3_nser.callbacks import RuleInductionCallback
-    from sb3_nser.induction.persistence import read_rules
     from sb3_nser.vocabulary import vocabulary_of
 
     seen: set[tuple[str, str]] = set()
@@ -68,7 +70,7 @@ def check_cells(loaded: LoadedStudy) -> list[str]:
                 if isinstance(callback, RuleInductionCallback):
                     vocabulary = vocabulary_of(model.get_env(), cell.env["vocabulary"])
                     if cell.rules:
-                        read_rules(Path(place) / "handwritten.yaml", vocabulary)
+                        _check_rules(Path(place) / HANDWRITTEN, vocabulary)
                     if callback.budget.max_calls and cell.replay_record is None and callback.inducer.describe() not in asked:
                         worry = callback.inducer.check()
                         asked.add(callback.inducer.describe())
@@ -88,6 +90,13 @@ def check_cells(loaded: LoadedStudy) -> list[str]:
             ] = None
         notes.update(dict.fromkeys(_small_notes(cell)))
     return list(notes)
+
+
+def _check_rules(file: Path, vocabulary: Vocabulary) -> None:
+    for entry in load_yaml(file.read_text(encoding="utf-8")):
+        wrong = problems(entry.rule, vocabulary)
+        if wrong:
+            raise ConfigurationError(f"rule '{entry.rule}': {' '.join(wrong)}")
 
 
 def _small_notes(cell: Cell) -> list[str]:
@@ -126,7 +135,9 @@ class Results:
         except Timeout:
             raise ConfigurationError(f"another 'sb3-nser compare' is writing into --out {folder}; wait for it.") from None
         except OSError as error:
-            raise ConfigurationError(f"--out {folder} cannot be used ({error.strerror or error}); name another folder.") from None
+            raise ConfigurationError(
+                f"--out {folder} cannot be used ({error.strerror or error}); name another folder."
+            ) from None
         return lock
 
     def read(self, cell: Cell) -> dict[str, Any] | None:
@@ -232,7 +243,9 @@ def run_cells(
     :param progress: called with the environment steps that the cells of this call have done so far
     :return: what became of each
     """
-    waiting, running, outcomes = list(cells), [], []
+    waiting = list(cells)
+    running: list[_Run] = []
+    outcomes: list[Outcome] = []
     done = 0
     context = _context()
     try:

@@ -49,8 +49,8 @@ def _label(name: str) -> BeforeValidator:
     def check(value: object) -> object:
         if not isinstance(value, str) or not _NAME.fullmatch(value):
             raise ConfigurationError(
-                f"{name}={value!r:.100} must be a name of at most 80 letters, digits and _.+-=,[] that begins with a letter or "
-                "digit: files and table rows are called by it."
+                f"{name}={value!r:.100} must be a name of at most 80 letters, digits and _.+-=,[] that begins with a letter "
+                "or digit: files and table rows are called by it."
             )
         return value
 
@@ -78,7 +78,9 @@ def _rules(value: object) -> object:
     if isinstance(value, str):
         value = [line for line in value.splitlines() if line.strip()]  # a block of text, one rule a line
     if value is not None and not isinstance(value, list):
-        raise ConfigurationError(f"rules={value!r:.100} must be a list of rules such as 'IF pole_angle > 0.1 THEN push_right'.")
+        raise ConfigurationError(
+            f"rules={value!r:.100} must be a list of rules such as 'IF pole_angle > 0.1 THEN push_right'."
+        )
     return value
 
 
@@ -304,7 +306,10 @@ class Study(Part):
 
     @model_validator(mode="after")
     def _check(self) -> Study:
-        for what, labels in (("environments", [e.label for e in self.environments]), ("variants", [v.label for v in self.variants])):
+        for what, labels in (
+            ("environments", [e.label for e in self.environments]),
+            ("variants", [v.label for v in self.variants]),
+        ):
             twice = next((label for label in labels if labels.count(label) > 1), None)
             if twice is not None:
                 raise ConfigurationError(f"{what}: {twice!r} is there twice; give one of them a 'name' of its own.")

@@ -87,7 +87,9 @@ def paired_reduction(ours: Sequence[FloatArray], theirs: Sequence[FloatArray], r
     return _paired(ours, theirs, share, resamples, seed)
 
 
-def improvement_probability(ours: Sequence[FloatArray], theirs: Sequence[FloatArray], resamples: int, seed: int = 0) -> Estimate:
+def improvement_probability(
+    ours: Sequence[FloatArray], theirs: Sequence[FloatArray], resamples: int, seed: int = 0
+) -> Estimate:
     """
     The chance that a run of ours is above a run of theirs, ties for a half (the Mann-Whitney statistic over its largest
     value), averaged over environments. Runs of the two are resampled independently, as by rliable.

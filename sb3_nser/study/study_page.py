@@ -58,10 +58,15 @@ def _verdicts(loaded: LoadedStudy, results: Results, failures: Mapping[str, str]
         blocks.append(Items([f"{names[key]}: {error}" for key, error in failures.items()]))
     missing = len(loaded.cells) - len(results) - len(failures)
     if missing:
-        blocks.append(Text(f"{_count(missing, 'run')} of {len(loaded.cells)} not run yet: this report is a partial one.", strong=True))
+        blocks.append(
+            Text(f"{_count(missing, 'run')} of {len(loaded.cells)} not run yet: this report is a partial one.", strong=True)
+        )
     if len(loaded.study.seeds) < MIN_SEEDS:
         blocks.append(
-            Text(f"Fewer than {MIN_SEEDS} seeds say nothing about which variant is better; curves and differences are noise.", strong=True)
+            Text(
+                f"Fewer than {MIN_SEEDS} seeds say nothing about which variant is better; curves and differences are noise.",
+                strong=True,
+            )
         )
     together = pairing(loaded.cells, results)
     blocks.append(Text(together, strong=together.startswith("NOT")))
@@ -70,7 +75,7 @@ def _verdicts(loaded: LoadedStudy, results: Results, failures: Mapping[str, str]
     found = analysis.comparisons[analysis.comparisons["metric"] == "auc"]
     for group in dict.fromkeys(found["group"]):
         mine = found[found["group"] == group]
-        others = list(dict.fromkeys(mine["against"]))
+        others = [variant.name for variant in loaded.variants if variant.name in set(mine["against"])]
         rows = []
         for variant in dict.fromkeys(mine["variant"]):
             row: list[object] = [variant]
@@ -89,7 +94,12 @@ def _verdict_cell(row: pd.Series[Any]) -> str:
 
 def _targets(analysis: Analysis) -> Section:
     rows = [
-        (t["name"], number(t["value"], 4), f"{'≥' if t['better'] == 'higher' else '≤'} {t['limit']:g}", "met" if t["met"] else "not met")
+        (
+            t["name"],
+            number(t["value"], 4),
+            f"{'≥' if t['better'] == 'higher' else '≤'} {t['limit']:g}",
+            "met" if t["met"] else "not met",
+        )
         for t in analysis.targets
     ]
     return Section("Targets", [Table(["target", "value", "limit", ""], rows)])
@@ -116,11 +126,15 @@ def _environment(loaded: LoadedStudy, spec: EnvironmentSpec, analysis: Analysis)
             title = figures.TITLES[metric]
             unit = "environment steps" if metric == "steps_to_threshold" else measure
             drawn = figures.intervals(rows, names, f"{label}: {title}", f"IQM of {unit}")
-            pictures.append(Picture(drawn, f"{title} of each variant on {label}; the numbers are in the table below.", f"{file}-{metric}"))
+            pictures.append(
+                Picture(drawn, f"{title} of each variant on {label}; the numbers are in the table below.", f"{file}-{metric}")
+            )
     compared = analysis.comparisons[(analysis.comparisons["group"] == label) & (analysis.comparisons["metric"] == "auc")]
     for other in dict.fromkeys(compared["against"]):
-        drawn = figures.differences(compared[compared["against"] == other], names, f"{label}: against {other}", "difference of the area")
-        alt = f"Paired difference of the area under the curve of each variant from {other} on {label}; numbers in the table of verdicts."
+        drawn = figures.differences(
+            compared[compared["against"] == other], names, f"{label}: against {other}", "difference of the area"
+        )
+        alt = f"Paired difference of the area of each variant from {other} on {label}; numbers in the table of verdicts."
         pictures.append(Picture(drawn, alt, f"{file}-against-{re.sub(r'[^A-Za-z0-9_.-]', '_', other)}"))
     return Section(label, [Pictures(pictures), *_numbers(loaded, label, analysis)])
 
@@ -182,9 +196,13 @@ def _rules_of(spec: EnvironmentSpec, variant: str, runs: Sequence[tuple[Cell, di
     rows = []
     for text in sorted(heard, key=lambda text: (-in_force[text], -len(heard[text]), text)):
         lifts = [rule["lift"] for rule in heard[text] if rule["lift"] is not None]
-        rows.append((text, f"{in_force[text]} of {len(runs)} runs", f"{len(heard[text])}", number(np.mean(lifts) if lifts else None)))
+        rows.append(
+            (text, f"{in_force[text]} of {len(runs)} runs", f"{len(heard[text])}", number(np.mean(lifts) if lifts else None))
+        )
     head = ["rule", "in force at the end", "runs that proposed it", "mean lift"]
-    blocks: list[Block] = [Table(head, rows[:40], f"{len(heard)} different rules" + (", the first 40" if len(rows) > 40 else ""))]
+    blocks: list[Block] = [
+        Table(head, rows[:40], f"{len(heard)} different rules" + (", the first 40" if len(rows) > 40 else ""))
+    ]
     cell, run = runs[0]
     spans: dict[str, list[int]] = {}
     for one in run["evaluations"]:
@@ -195,7 +213,9 @@ def _rules_of(spec: EnvironmentSpec, variant: str, runs: Sequence[tuple[Cell, di
         short = {f"rule {k + 1}": at for k, at in enumerate(spans.values())}
         rounds = [one["step"] for one in run["rounds"]]
         drawn = figures.timeline(short, steps, rounds, f"{spec.label}, {variant}, seed {cell.seed}")
-        words = "; ".join(f"rule {k + 1} ({text}) in {len(at)} of {len(steps)} evaluations" for k, (text, at) in enumerate(spans.items()))
+        words = "; ".join(
+            f"rule {k + 1} ({text}) in {len(at)} of {len(steps)} evaluations" for k, (text, at) in enumerate(spans.items())
+        )
         file = re.sub(r"[^A-Za-z0-9_.\-]", "_", f"{spec.label}-{variant}")
         blocks.append(Pictures([Picture(drawn, f"When each rule was in force: {words}.", f"{file}-rules")]))
         blocks.append(Text("Bars: in force, as seen at each evaluation. Dashed lines: an answer was applied. The rules are:"))
@@ -217,7 +237,16 @@ def _diagnostics(loaded: LoadedStudy, table: pd.DataFrame) -> Section:
                 number(last["updates"].mean()),
             )
         )
-    head = ["run", "ESS / batch", "mean score", "rule fraction", "rules in force", "value at the start", "discounted return", "updates"]
+    head = [
+        "run",
+        "ESS / batch",
+        "mean score",
+        "rule fraction",
+        "rules in force",
+        "value at the start",
+        "discounted return",
+        "updates",
+    ]
     text = (
         "ESS / batch is the effective sample size of a batch over its length (1 for uniform draws). A value far above the "
         "discounted return at the end of training is over-estimation. Means over seeds; the first four also over evaluations."
@@ -241,9 +270,9 @@ def _cost(loaded: LoadedStudy, results: Results) -> Section:
         rows.append((f"{environment}, {variant}", number(pace), number(relative), *llm))
     head = ["run", "steps per second", "time, uniform = 1", "calls", "failed", "seconds of the calls", "seconds waited"]
     text = (
-        "Environment steps per second of training, evaluations not counted, median over seeds; calls are means per run. Runs that "
-        "share a machine slow each other down, so small differences of time mean nothing. Rules from trees and from chance are "
-        "calls too, without a model. A record tells the seconds of the run in which it was made."
+        "Environment steps per second of training, evaluations not counted, median over seeds; calls are means per run. Runs "
+        "that share a machine slow each other down, so small differences of time mean nothing. Rules from trees and from "
+        "chance are calls too, without a model. A record tells the seconds of the run in which it was made."
     )
     return Section("Cost", [Text(text), Table(head, rows)])
 
@@ -256,17 +285,17 @@ def _definitions(loaded: LoadedStudy, analysis: Analysis) -> Section:
         [
             Items(
                 [
-                    f"Greedy evaluation every {study.evaluation.every} steps over {study.evaluation.episodes} episodes, whose seeds "
-                    "training never uses; the same episodes at every evaluation of a run and for every variant of a seed.",
+                    f"Greedy evaluation every {study.evaluation.every} steps over {study.evaluation.episodes} episodes, whose "
+                    "seeds training never uses; the same ones at every evaluation of a run and for every variant of a seed.",
                     "Area under the curve: mean score over the step budget (trapezoidal rule). Final performance: mean of the "
-                    "evaluations in the last tenth. Steps to threshold: the first evaluation that reaches it; a run that never "
-                    "does counts with the whole budget, which makes differences look smaller than they are.",
-                    "IQM: mean of the middle half of the runs. Intervals: 95 % percentile bootstrap, runs resampled within each "
-                    f"environment, {study.resamples} resamples; differences resample pairs of runs with the same seed.",
+                    "evaluations in the last tenth. Steps to threshold: the first evaluation that reaches it; a run that "
+                    "never does counts with the whole budget, which makes differences look smaller than they are.",
+                    "IQM: mean of the middle half of the runs. Intervals: 95 % percentile bootstrap, runs resampled within "
+                    f"each environment, {study.resamples} resamples; differences resample pairs of runs with the same seed.",
                     "Probability of improvement: chance that a run of one variant beats a run of the other, ties for a half.",
-                    f"A verdict is better or worse if the interval of the paired difference leaves 0 out, and needs {MIN_SEEDS} "
-                    f"pairs. There are {own} comparisons on this page: about one in twenty of those without any effect will leave 0 "
-                    "out by chance.",
+                    f"A verdict is better or worse if the interval of the paired difference leaves 0 out, and needs "
+                    f"{MIN_SEEDS} pairs. There are {own} comparisons on this page: about one in twenty of those "
+                    "without any effect will leave 0 out by chance.",
                 ]
             )
         ],

@@ -38,7 +38,9 @@ def tuned(algorithm: str, env_id: str) -> dict[str, Any]:
     given = dict(known[name])
     for key in ("frame_stack", "vec_env_wrapper", "noise_type"):
         if given.get(key):
-            raise ConfigurationError(f"zoo: true: {algorithm} on {name} needs {key}, which a study does not do; give hyperparameters.")
+            raise ConfigurationError(
+                f"zoo: true: {algorithm} on {name} needs {key}, which a study does not do; give hyperparameters."
+            )
     wrappers = given.get("env_wrapper") or []
     found: dict[str, Any] = {
         "policy": given.get("policy", "MlpPolicy"),
