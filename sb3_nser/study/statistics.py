@@ -8,6 +8,7 @@ the same seed.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -164,16 +165,18 @@ def _bootstrap(
     value = float(statistic(*samples, axis=-1))
     if runs == 1:
         return Estimate(value, math.nan, math.nan, 1)
-    found = stats.bootstrap(
-        tuple(samples),
-        statistic,
-        n_resamples=resamples,
-        batch=batch,
-        vectorized=True,
-        paired=False,
-        axis=-1,
-        confidence_level=0.95,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of resamples that are all alike, or whose ratio has no value: the interval says so
+        found = stats.bootstrap(
+            tuple(samples),
+            statistic,
+            n_resamples=resamples,
+            batch=batch,
+            vectorized=True,
+            paired=False,
+            axis=-1,
+            confidence_level=0.95,
+            method="percentile",
+            rng=np.random.default_rng(seed),
+        )
     return Estimate(value, float(found.confidence_interval.low), float(found.confidence_interval.high), runs)

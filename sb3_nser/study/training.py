@@ -103,7 +103,7 @@ def build(cell: Cell, folder: Path, on_round: Any = None, **small: Any) -> tuple
 
 
 def versions() -> dict[str, str | None]:
-    """:return: exact versions of what a result depends on; ``commit`` of this package where it is a git checkout"""
+    """:return: exact versions of what a result depends on; ``commit`` of this package where it is a git checkout, with ``-dirty`` if its own files differ from it"""
     found: dict[str, str | None] = {"sb3-nser": sb3_nser.__version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -133,7 +133,7 @@ def _commit() -> str | None:
     try:
         if Path(git("rev-parse", "--show-toplevel")) != place.parent.resolve():
             return None  # installed inside somebody else's checkout
-        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--untracked-files=no") else "")
+        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", ".") else "")
     except (OSError, subprocess.SubprocessError):
         return None
 

@@ -38,8 +38,8 @@ def simulated(cell: Cell, scores: list[float]) -> dict[str, Any]:
     ]  # fmt: skip
     rule = {"rule": NASTY, "lift": 0.5, "state": "pinned"}
     return {
-        "format": 1, "key": cell.key, "cell": {}, "versions": {"torch": "9"}, "initial": "a", "first_actions": [], "final": "b",
-        "evaluations": rows, "rounds": [], "rules": [rule] if "nser" in cell.variant else [],
+        "format": 1, "key": cell.key, "cell": {}, "versions": {"torch": "9"}, "initial": "a", "first_actions": [],
+        "final": "b", "evaluations": rows, "rounds": [], "rules": [rule] if "nser" in cell.variant else [],
         "cost": {"seconds": 4.0, "evaluation_seconds": 1.0, "steps_per_second": 50.0},
     }  # fmt: skip
 

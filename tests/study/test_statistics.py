@@ -59,6 +59,11 @@ def test_differences_resample_pairs() -> None:
     assert (halved.value, halved.low, halved.high) == pytest.approx((0.5, 0.5, 0.5))
 
 
+def test_a_share_of_nothing_has_no_value() -> None:
+    none = statistics.paired_reduction([np.ones(6)], [np.zeros(6)], 200)  # and no warning
+    assert not math.isfinite(none.value) and not math.isfinite(none.low)
+
+
 def test_few_runs() -> None:
     alone = statistics.iqm_interval([np.array([3.0])], 200)
     assert alone.value == 3.0 and math.isnan(alone.low)
