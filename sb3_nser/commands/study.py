@@ -66,6 +66,10 @@ def run_compare(args: argparse.Namespace) -> int:
     lock = results.open(loaded)
     try:
         return _run(loaded, results, jobs)
+    except OSError as error:  # a full disk, a folder that was taken away
+        raise ConfigurationError(
+            f"--out {results.folder} can no longer be written to ({error.strerror or error}); the same command goes on."
+        ) from None
     except KeyboardInterrupt:
         print(f"\nstopped; the same command goes on where this one was ({results.folder})", file=sys.stderr)
         return 130
@@ -79,14 +83,14 @@ def run_report(args: argparse.Namespace) -> int:
     folder = Path(args.dir)
     if not folder.is_dir():
         raise ConfigurationError(f"{args.dir} is no folder; name that of a study or of a training run.")
-    from sb3_nser.study.runner import CELLS, STUDY
+    from sb3_nser.study.runner import CELLS, GRID, STUDY
 
     if (folder / STUDY).is_file() and (folder / CELLS).is_dir():
-        from sb3_nser.study.load import load_study
+        from sb3_nser.study.load import load_grid
         from sb3_nser.study.output import write_study
         from sb3_nser.study.runner import Results
 
-        loaded = load_study(folder / STUDY)
+        loaded = load_grid(folder / STUDY, folder / GRID)
         _print_verdicts(write_study(loaded, Results(folder)))
         print(f"report: {folder / 'report.html'}")
         return 0

@@ -23,15 +23,15 @@ class Variant(Part):
     """
     A variant with everything filled in.
 
-    :param name: what tables call it
-    :param kind: one of ``VARIANTS``
-    :param scores: which rules weigh on replay (one of ``RULE_VARIANTS``), empty for none; the kind itself unless shuffled
-    :param of: name of the variant whose scores are shuffled
-    :param buffer: arguments of the buffer
-    :param callback: arguments of the rule callback
-    :param hyperparameters: of the algorithm, on top of the environment's
-    :param rules: hand-written rules that replace the environment's
-    :param replay_record: record to answer from, placeholders not filled in yet
+    :ivar name: what tables call it
+    :ivar kind: one of ``VARIANTS``
+    :ivar scores: which rules weigh on replay (one of ``RULE_VARIANTS``), empty for none; the kind itself unless shuffled
+    :ivar of: name of the variant whose scores are shuffled
+    :ivar buffer: arguments of the buffer
+    :ivar callback: arguments of the rule callback
+    :ivar hyperparameters: of the algorithm, on top of the environment's
+    :ivar rules: hand-written rules that replace the environment's
+    :ivar replay_record: record to answer from, placeholders not filled in yet
     """
 
     name: str
@@ -49,17 +49,17 @@ class Cell(Part):
     """
     One training run. Plain JSON values throughout, so that it can be sent anywhere.
 
-    :param environment: name of the environment in tables
-    :param variant: name of the variant
-    :param seed: of the run
-    :param steps: environment steps
-    :param env: ``id``, ``kwargs``, ``wrappers``, ``vocabulary``, ``n_envs``, ``success``
-    :param algorithm: ``name``, ``policy``, ``hyperparameters``, ``normalize``
-    :param replay: ``kind``, ``scores``, ``buffer``, ``callback``
-    :param rules: the hand-written rules, for variants that use them
-    :param replay_record: path of a record, None for none
-    :param record_sha256: its contents
-    :param evaluation: how it is measured
+    :ivar environment: name of the environment in tables
+    :ivar variant: name of the variant
+    :ivar seed: of the run
+    :ivar steps: environment steps
+    :ivar env: ``id``, ``kwargs``, ``wrappers``, ``vocabulary``, ``n_envs``, ``success``
+    :ivar algorithm: ``name``, ``policy``, ``hyperparameters``, ``normalize``
+    :ivar replay: ``kind``, ``scores``, ``buffer``, ``callback``
+    :ivar rules: the hand-written rules, for variants that use them
+    :ivar replay_record: path of a record, None for none
+    :ivar record_sha256: its contents
+    :ivar evaluation: how it is measured
     """
 
     environment: str

@@ -39,6 +39,10 @@ def make_env(env: dict[str, Any]) -> gym.Env[Any, Any]:
         hint = closest(name, gym.registry) if isinstance(error, gym.error.Error) else ""
         raise ConfigurationError(f"environment {name!r} cannot be made: {printable(error, 300).rstrip('.')}.{hint}") from None
     for wrapper in env["wrappers"]:
+        if not isinstance(wrapper, str) and len(wrapper) != 1:
+            raise ConfigurationError(
+                f"environment {name!r}: wrapper {wrapper!r:.100} must be a class or {{Class: {{argument: value}}}}."
+            )
         path, arguments = (wrapper, {}) if isinstance(wrapper, str) else next(iter(wrapper.items()))
         try:
             made = _wrapper_class(str(path))(made, **(arguments or {}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,6 +57,36 @@ def load_study(file: str | os.PathLike[str]) -> LoadedStudy:
     if len(data) > MAX_FILE:
         raise ConfigurationError(f"study file {path.name!r} is larger than {MAX_FILE} bytes; that is no study file.")
     return parse_study(text, path.parent, path.name)
+
+
+def grid_json(loaded: LoadedStudy) -> str:
+    """:return: variants and runs, for ``load_grid``"""
+    variants = [variant.model_dump(mode="json") for variant in loaded.variants]
+    return json.dumps({"variants": variants, "cells": [cell.model_dump(mode="json") for cell in loaded.cells]})
+
+
+def load_grid(file: Path, grid_file: Path) -> LoadedStudy:
+    """
+    A study that has begun: rules and records that it named are in its grid, wherever their files are now.
+
+    :param file: copy of the study file
+    :param grid_file: what ``grid_json`` returned
+    :return: the study
+    :raises ConfigurationError: if either cannot be read
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        parts = json.loads(grid_file.read_text(encoding="utf-8"))
+        study = Study.model_validate(yaml.load(text, PlainLoader))
+        variants = [Variant.model_validate(one) for one in parts["variants"]]
+        cells = [Cell.model_validate(one) for one in parts["cells"]]
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        reason = printable(error, 200)
+        raise ConfigurationError(
+            f"{file.parent} is no folder of a study, or it is damaged ({reason}); run 'sb3-nser compare' with this folder as "
+            "--out again, which repeats no finished run."
+        ) from None
+    return LoadedStudy(study, text, variants, cells)
 
 
 def parse_study(text: str, folder: Path, name: str = "study.yaml") -> LoadedStudy:

@@ -19,13 +19,13 @@ from sb3_nser.errors import ConfigurationError, LLMUnavailableError, NSERError, 
 from sb3_nser.rules import problems
 from sb3_nser.rules.files import load_yaml
 from sb3_nser.study.cells import Cell
-from sb3_nser.study.load import LoadedStudy
+from sb3_nser.study.load import LoadedStudy, grid_json
 from sb3_nser.study.replays import HANDWRITTEN, first_question
 from sb3_nser.study.training import RESULT, build
 from sb3_nser.study.worker import CELL, ERROR, PROGRESS, work
 from sb3_nser.vocabulary import Vocabulary
 
-CELLS, FAILED, STUDY = "cells", "failed", "study.yaml"
+CELLS, FAILED, STUDY, GRID = "cells", "failed", "study.yaml", "grid.json"
 _DRAFT = ".draft-"
 _POLL = 0.1
 
@@ -131,6 +131,7 @@ class Results:
             lock.acquire(timeout=0)
             for draft in folder.glob(f"{_DRAFT}*"):
                 shutil.rmtree(draft, ignore_errors=True)
+            _replace_text(folder / GRID, grid_json(loaded))
             _replace_text(folder / STUDY, loaded.text)
         except Timeout:
             raise ConfigurationError(f"another 'sb3-nser compare' is writing into --out {folder}; wait for it.") from None
@@ -173,7 +174,7 @@ class Results:
     def keep(self, cell: Cell, draft: Path, where: str) -> None:
         """Put a draft in its place at once: a reader sees all of it or nothing."""
         target = self.folder / where / cell.key
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(target, ignore_errors=True)
         (draft / PROGRESS).unlink(missing_ok=True)
         draft.rename(target)

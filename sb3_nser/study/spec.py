@@ -96,22 +96,22 @@ class Part(BaseModel):
 
 class EnvironmentSpec(Part):
     """
-    :param id: Gymnasium id; ``module:Id-v0`` imports the module first
-    :param name: what tables call it; default the id
-    :param category: environments of one category are also looked at together
-    :param kwargs: arguments of ``gymnasium.make``
-    :param wrappers: innermost first: a class of ``gymnasium.wrappers`` or ``minigrid.wrappers`` by its name, any other by
+    :ivar id: Gymnasium id; ``module:Id-v0`` imports the module first
+    :ivar name: what tables call it; default the id
+    :ivar category: environments of one category are also looked at together
+    :ivar kwargs: arguments of ``gymnasium.make``
+    :ivar wrappers: innermost first: a class of ``gymnasium.wrappers`` or ``minigrid.wrappers`` by its name, any other by
         ``package.module.Class``; ``{Class: {argument: value}}`` gives arguments
-    :param vocabulary: ``auto`` or the name of a registered vocabulary
-    :param n_envs: parallel copies to train in
-    :param success: a number (an episode whose return is above it succeeds) or ``is_success`` (Gymnasium's key in the last
+    :ivar vocabulary: ``auto`` or the name of a registered vocabulary
+    :ivar n_envs: parallel copies to train in
+    :ivar success: a number (an episode whose return is above it succeeds) or ``is_success`` (Gymnasium's key in the last
         step's info); the score is then the success rate, else the mean return
-    :param threshold: the score that *steps to threshold* waits for
-    :param range: lowest and highest score, to put environments on one scale; a success rate has ``[0, 1]``
-    :param steps: step budget, if it is not the study's
-    :param hyperparameters: of the algorithm, on top of the study's
-    :param rules: hand-written rules: texts, or mappings as in ``rules.yaml``
-    :param rules_file: the same in a file
+    :ivar threshold: the score that *steps to threshold* waits for
+    :ivar range: lowest and highest score, to put environments on one scale; a success rate has ``[0, 1]``
+    :ivar steps: step budget, if it is not the study's
+    :ivar hyperparameters: of the algorithm, on top of the study's
+    :ivar rules: hand-written rules: texts, or mappings as in ``rules.yaml``
+    :ivar rules_file: the same in a file
     """
 
     id: str = Field(min_length=1, max_length=200)
@@ -145,10 +145,10 @@ class EnvironmentSpec(Part):
 
 class AlgorithmSpec(Part):
     """
-    :param name: one of ``ALGORITHMS``
-    :param policy: SB3's name of the policy
-    :param zoo: True begins with the tuned hyper-parameters of rl-baselines3-zoo (extra ``zoo``)
-    :param hyperparameters: arguments of the algorithm's class
+    :ivar name: one of ``ALGORITHMS``
+    :ivar policy: SB3's name of the policy
+    :ivar zoo: True begins with the tuned hyper-parameters of rl-baselines3-zoo (extra ``zoo``)
+    :ivar hyperparameters: arguments of the algorithm's class
     """
 
     name: str = "DQN"
@@ -167,16 +167,16 @@ class AlgorithmSpec(Part):
 
 class VariantSpec(Part):
     """
-    :param variant: one of ``VARIANTS``
-    :param name: what tables call it; default ``variant``
-    :param of: for ``nser-shuffled``: the name of the variant whose scores it shuffles
-    :param buffer: arguments of ``NSERReplayBuffer``, on top of the study's
-    :param callback: arguments of ``RuleInductionCallback``, on top of the study's
-    :param hyperparameters: arguments of the algorithm, on top of the environment's
-    :param rules: for ``nser-handwritten``, in place of the environment's
-    :param rules_file: the same in a file
-    :param replay_record: a record to answer from; ``{environment}``, ``{variant}`` and ``{seed}`` are filled in
-    :param sweep: ``buffer.max_boost: [1, 4]`` makes a variant of each value, several keys one of each combination
+    :ivar variant: one of ``VARIANTS``
+    :ivar name: what tables call it; default ``variant``
+    :ivar of: for ``nser-shuffled``: the name of the variant whose scores it shuffles
+    :ivar buffer: arguments of ``NSERReplayBuffer``, on top of the study's
+    :ivar callback: arguments of ``RuleInductionCallback``, on top of the study's
+    :ivar hyperparameters: arguments of the algorithm, on top of the environment's
+    :ivar rules: for ``nser-handwritten``, in place of the environment's
+    :ivar rules_file: the same in a file
+    :ivar replay_record: a record to answer from; ``{environment}``, ``{variant}`` and ``{seed}`` are filled in
+    :ivar sweep: ``buffer.max_boost: [1, 4]`` makes a variant of each value, several keys one of each combination
     """
 
     variant: str
@@ -214,9 +214,9 @@ class VariantSpec(Part):
 
 class EvaluationSpec(Part):
     """
-    :param every: environment steps between greedy evaluations; there is one at step 0 and one at the end
-    :param episodes: of each evaluation
-    :param seed: evaluation episode k of a run with seed s starts from ``seed + 1000 s + k``; training never uses these
+    :ivar every: environment steps between greedy evaluations; there is one at step 0 and one at the end
+    :ivar episodes: of each evaluation
+    :ivar seed: evaluation episode k of a run with seed s starts from ``seed + 1000 s + k``; training never uses these
     """
 
     every: Annotated[int, _whole("evaluation: every", 1)]
@@ -226,15 +226,15 @@ class EvaluationSpec(Part):
 
 class TargetSpec(Part):
     """
-    :param variant: name of the variant
-    :param metric: ``auc``, ``final`` or ``steps_to_threshold``
-    :param statistic: ``iqm`` of the metric; against another variant ``difference`` (of the IQMs), ``reduction``
+    :ivar variant: name of the variant
+    :ivar metric: ``auc``, ``final`` or ``steps_to_threshold``
+    :ivar statistic: ``iqm`` of the metric; against another variant ``difference`` (of the IQMs), ``reduction``
         (1 − ratio of the IQMs) or ``probability_of_improvement``
-    :param against: name of the other variant
-    :param environments: an environment's name, a category, or ``all``
-    :param limit: still allowed
-    :param better: whether a higher or a lower value is better
-    :param name: what it is called; default its parts
+    :ivar against: name of the other variant
+    :ivar environments: an environment's name, a category, or ``all``
+    :ivar limit: still allowed
+    :ivar better: whether a higher or a lower value is better
+    :ivar name: what it is called; default its parts
     """
 
     variant: str
@@ -264,19 +264,19 @@ class Study(Part):
     """
     A whole study file.
 
-    :param name: of the study; the default output folder is called by it
-    :param environments: at least one
-    :param algorithm: what learns, the same for all variants
-    :param buffer: arguments of ``NSERReplayBuffer`` for every variant but ``uniform``
-    :param callback: arguments of ``RuleInductionCallback`` for every variant with rules
-    :param variants: at least one; a plain word stands for ``{variant: word}``
-    :param seeds: a number n (0 to n − 1) or a list
-    :param steps: environment steps of each run
-    :param evaluation: how runs are measured
-    :param compare_with: names of the variants that all others are compared with; default those that are ``uniform``,
+    :ivar name: of the study; the default output folder is called by it
+    :ivar environments: at least one
+    :ivar algorithm: what learns, the same for all variants
+    :ivar buffer: arguments of ``NSERReplayBuffer`` for every variant but ``uniform``
+    :ivar callback: arguments of ``RuleInductionCallback`` for every variant with rules
+    :ivar variants: at least one; a plain word stands for ``{variant: word}``
+    :ivar seeds: a number n (0 to n − 1) or a list
+    :ivar steps: environment steps of each run
+    :ivar evaluation: how runs are measured
+    :ivar compare_with: names of the variants that all others are compared with; default those that are ``uniform``,
         ``per`` and ``nser-shuffled``
-    :param targets: limits that the study is held to
-    :param resamples: bootstrap resamples of each interval
+    :ivar targets: limits that the study is held to
+    :ivar resamples: bootstrap resamples of each interval
     """
 
     name: Annotated[str, _label("name")]

@@ -103,7 +103,10 @@ def build(cell: Cell, folder: Path, on_round: Any = None, **small: Any) -> tuple
 
 
 def versions() -> dict[str, str | None]:
-    """:return: exact versions of what a result depends on; ``commit`` of this package where it is a git checkout, with ``-dirty`` if its own files differ from it"""
+    """
+    :return: exact versions of what a result depends on; ``commit`` of this package where it is a git checkout, with ``-dirty``
+        if its own files differ from it
+    """
     found: dict[str, str | None] = {"sb3-nser": sb3_nser.__version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:

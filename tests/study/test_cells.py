@@ -149,10 +149,11 @@ def test_other_algorithms_and_parallel_environments(algorithm: str) -> None:
 
 
 def test_success_is_a_return_or_the_environments_own_word() -> None:
-    environment = {"id": "FrozenLake-v1", "kwargs": {"is_slippery": False}, "success": 0}
+    wrappers = [{"TimeLimit": {"max_episode_steps": 7}}]
+    environment = {"id": "FrozenLake-v1", "kwargs": {"is_slippery": False}, "success": 0, "wrappers": wrappers}
     found = results(environments=[environment], variants=["uniform"], steps=100, evaluation={"every": 100, "episodes": 3})
     row = found["uniform"]["evaluations"][-1]
-    assert row["score"] == row["success"] and row["success"] in (0.0, 1.0)
+    assert row["score"] == row["success"] and row["success"] in (0.0, 1.0) and row["length"] <= 7
     environment["success"] = "is_success"  # FrozenLake does not say it
     found = results(environments=[environment], variants=["uniform"], steps=100, evaluation={"every": 100, "episodes": 3})
     assert found["uniform"]["evaluations"][-1]["success"] == 0.0

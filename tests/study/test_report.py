@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from matplotlib.colors import to_rgb
 from stable_baselines3 import DQN
 from stable_baselines3.common.logger import configure
@@ -23,6 +24,7 @@ from sb3_nser.cli import main
 from sb3_nser.study import figures
 from sb3_nser.study.cells import Cell
 from sb3_nser.study.load import load_study
+from sb3_nser.study.runner import Results
 from study.tiny import RULES, TINY, write
 
 CARTPOLE = {**TINY["environments"][0], "range": [0, 1], "threshold": 0.5}
@@ -44,6 +46,11 @@ def simulated(cell: Cell, scores: list[float]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def begin(folder: Path) -> None:
+    """Prepare a folder as ``compare`` does."""
+    Results(folder).open(load_study(folder / "study.yaml")).release()
+
+
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ten seeds of two environments; nser-handwritten gains 0.3 everywhere, which is far more than the noise."""
@@ -58,6 +65,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environments = [{**CARTPOLE, "name": "easy"}, {**CARTPOLE, "name": "hard"}]
     write(folder / "study.yaml", environments=environments, variants=VARIANTS, seeds=10, targets=targets, resamples=400)
     rng = np.random.default_rng(0)
+    begin(folder)
     for cell in load_study(folder / "study.yaml").cells:
         level = 0.2 + 0.3 * (cell.variant == "nser-handwritten") + 0.02 * cell.seed + rng.normal(0, 0.02)
         place = folder / "cells" / cell.key
@@ -146,7 +154,7 @@ def test_the_page_of_a_study_stands_alone(study: Path) -> None:
 
 def test_a_partial_study_says_so_and_one_without_results_is_refused(study: Path, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "study.yaml").write_text((study / "study.yaml").read_text())
-    (tmp_path / "cells").mkdir()
+    begin(tmp_path)
     assert main(["report", str(tmp_path)]) == 1
     assert "holds no finished run of this study" in capsys.readouterr().err
     for cell in load_study(study / "study.yaml").cells[:8]:
@@ -157,6 +165,23 @@ def test_a_partial_study_says_so_and_one_without_results_is_refused(study: Path,
     assert "72 runs of 80 not run yet" in (tmp_path / "report.html").read_text(encoding="utf-8")
     (final,) = [t for t in json.loads((tmp_path / "targets.json").read_text())["targets"] if t["limit"] == 0.99]
     assert final["value"] is None and not final["met"]  # one environment has no run: no number rather than a wrong one
+
+
+def test_a_report_needs_no_file_that_the_study_was_made_from(study: Path, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"rules": RULES}))
+    environment = {"id": "CartPole-v1", "rules_file": "mine.yaml"}
+    write(tmp_path / "study.yaml", environments=[environment], variants=["nser-handwritten"])
+    (cell,) = load_study(tmp_path / "study.yaml").cells
+    out = tmp_path / "out"
+    Results(out).open(load_study(tmp_path / "study.yaml")).release()
+    place = out / "cells" / cell.key
+    place.mkdir()
+    (place / "result.json").write_text(json.dumps(simulated(cell, [0.0, 1.0])))
+    (tmp_path / "mine.yaml").unlink()
+    assert main(["report", str(out)]) == 0
+    (out / "grid.json").write_text("[")
+    assert main(["report", str(out)]) == 1
+    assert "it is damaged" in capsys.readouterr().err
 
 
 def test_colours_stand_out_from_the_page() -> None:
