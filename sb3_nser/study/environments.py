@@ -36,7 +36,8 @@ def make_env(env: dict[str, Any]) -> gym.Env[Any, Any]:
             warnings.simplefilter("ignore")  # of versions out of date; the user has chosen
             made = gym.make(name, **env["kwargs"])
     except Exception as error:
-        hint = closest(name, gym.registry) if isinstance(error, gym.error.Error) else ""
+        unknown = isinstance(error, gym.error.Error) and "Did you mean" not in str(error)
+        hint = closest(name, gym.registry) if unknown else ""
         raise ConfigurationError(f"environment {name!r} cannot be made: {printable(error, 300).rstrip('.')}.{hint}") from None
     for wrapper in env["wrappers"]:
         if not isinstance(wrapper, str) and len(wrapper) != 1:

@@ -81,6 +81,18 @@ def test_a_live_model_and_its_record() -> None:
     assert [entry["request_step"] for entry in record if entry["number"] >= 0] == [100, 200]
 
 
+@pytest.mark.llm
+@pytest.mark.slow
+def test_a_real_model(ollama_host: str) -> None:
+    from sb3_nser.local import DEFAULT_MODEL
+
+    callback = {"host": ollama_host, "llm": DEFAULT_MODEL, "max_calls": 1}
+    (cell,) = loaded(variants=[{"variant": "nser", "callback": callback}], steps=150).cells
+    result = json.loads(run_cell(cell)["result.json"])
+    (first,) = result["rounds"]
+    assert not first["failure"] and result["cost"]["llm_seconds"] > 0 and result["cost"]["llm_tokens"] > 0
+
+
 def test_a_record_answers_in_place_of_a_model(tmp_path: Any) -> None:
     with FakeOllama(lambda exchange: exchange.reply(GOOD)) as server:
         (live,) = loaded(variants=[{"variant": "nser", "callback": {"host": server.host, "llm": "fake"}}], steps=250).cells

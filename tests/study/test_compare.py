@@ -92,6 +92,7 @@ def held_open(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks for processes in /proc")
 def test_a_killed_study_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
     study, out = write(tmp_path / "study.yaml", seeds=2, steps=400), tmp_path / "out"
@@ -117,6 +118,7 @@ def test_a_killed_study_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
     assert not list(out.glob(".draft*"))
 
 
+@pytest.mark.slow
 def test_crashed_runs_are_reported_and_the_others_go_on(tmp_path: Path) -> None:
     environments = [
         {"id": "fragile:Fragile-v0", "name": "raises"},
