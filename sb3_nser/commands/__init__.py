@@ -1,5 +1,4 @@
-"""Subcommands of ``sb3-nser`` for people who read, write and judge rules: ``vocabulary``, ``rules``,
-``induce`` and ``doctor``."""
+"""Subcommands of ``sb3-nser`` beside ``demo`` and ``serve``; each module registers its own."""
 
 from __future__ import annotations
 
@@ -19,9 +18,11 @@ def add_commands(commands: Subcommands) -> None:
     from sb3_nser.commands.doctor import add_doctor
     from sb3_nser.commands.induce import add_induce
     from sb3_nser.commands.rules import add_rules
+    from sb3_nser.commands.study import add_study
     from sb3_nser.commands.vocabulary import add_vocabulary
 
     add_vocabulary(commands)
     add_rules(commands)
     add_induce(commands)
+    add_study(commands)
     add_doctor(commands)

@@ -24,6 +24,7 @@ _OPTIONAL = (
     ("minigrid", "demo", "MiniGrid environments"),
     ("tensorboard", "demo", "TensorBoard events"),
     ("rl_zoo3", "zoo", "rl-baselines3-zoo"),
+    ("pandas", "study", "sb3-nser compare and report"),
 )
 _MARKS = {"ok": "ok  ", "missing": "MISS", "absent": "-   "}
 

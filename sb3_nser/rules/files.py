@@ -38,7 +38,7 @@ _FITTED_LISTS = ("theta", "tau", "scale")
 _FITTED_NUMBERS = ("head_theta", "head_tau", "head_scale", "confidence")
 
 
-class _Loader(yaml.SafeLoader):
+class PlainLoader(yaml.SafeLoader):
     """Plain data only; no aliases: nested, they make a small file fill the memory; no numbers that only Python can hold."""
 
     nodes = 0
@@ -58,7 +58,7 @@ class _Loader(yaml.SafeLoader):
         return value
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+PlainLoader.add_constructor("tag:yaml.org,2002:int", PlainLoader.construct_yaml_int)
 
 
 def entry_to_dict(entry: Entry) -> dict[str, typing.Any]:
@@ -137,7 +137,7 @@ def _items(text: str) -> list[typing.Any]:
     if len(text) > MAX_YAML:
         raise ConfigurationError(f"a rules file may have at most {MAX_YAML} characters, got {len(text)}.")
     try:
-        data = yaml.load(text, _Loader)
+        data = yaml.load(text, PlainLoader)
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError, OverflowError) as error:
         raise ConfigurationError(f"the rules file is not valid YAML: {' '.join(str(error).split())}") from error
     if data is None:

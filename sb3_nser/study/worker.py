@@ -1,0 +1,72 @@
+"""One cell in a process of its own; by hand: ``python -m sb3_nser.study.worker CELL.json FOLDER``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from sb3_nser.errors import NSERError, printable
+from sb3_nser.study.cells import Cell
+from sb3_nser.study.training import run_cell
+
+CELL, PROGRESS, ERROR = "cell.json", "progress", "error.txt"
+
+
+def work(folder: str) -> None:
+    """
+    Body of a process: train the cell that is described in a folder, and put the result files there.
+
+    :param folder: holds ``cell.json``; also gets ``log.txt``
+    """
+    log = os.open(os.path.join(folder, "log.txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study hears it, and ends this process
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    sys.exit(run_files(Path(folder) / CELL, Path(folder)))
+
+
+def run_files(description: Path, folder: Path) -> int:
+    """
+    :param description: a file that holds the cell as JSON
+    :param folder: gets the result files
+    :return: exit status
+    """
+    cell = Cell.model_validate_json(description.read_text(encoding="utf-8"))
+
+    def progress(step: int) -> None:
+        (folder / PROGRESS).write_text(str(step))
+
+    try:
+        files = run_cell(cell, progress)
+    except NSERError as error:
+        (folder / ERROR).write_text(printable(error, 1000), encoding="utf-8")
+        print(f"sb3-nser: {error}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        (folder / ERROR).write_text(f"{type(error).__name__}: {printable(error, 1000)}", encoding="utf-8")
+        raise
+    for name, contents in files.items():
+        with (folder / name).open("wb") as handle:
+            handle.write(contents)
+            handle.flush()
+            os.fsync(handle.fileno())
+    return 0
+
+
+def _end_with(parent: int) -> None:
+    """A study that is killed leaves no run behind that would go on for hours: its fork server ends with it."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(3)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python -m sb3_nser.study.worker CELL.json FOLDER")
+    Path(sys.argv[2]).mkdir(parents=True, exist_ok=True)
+    sys.exit(run_files(Path(sys.argv[1]), Path(sys.argv[2])))
