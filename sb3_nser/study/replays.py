@@ -10,9 +10,9 @@ import numpy as np
 import yaml
 
 from sb3_nser.arguments import as_int
-from sb3_nser.callbacks import PriorityCallback, RuleInductionCallback
+from sb3_nser.callbacks import RuleInductionCallback
 from sb3_nser.errors import ConfigurationError
-from sb3_nser.replay import NSERReplayBuffer
+from sb3_nser.replay import NSERReplayBuffer, PriorityCallback
 from sb3_nser.study.cells import Cell
 
 RECENT_EPISODES = 100

@@ -20,8 +20,9 @@ import numpy as np
 import torch as th
 
 import sb3_nser
-from sb3_nser.callbacks import PriorityCallback, RuleInductionCallback
+from sb3_nser.callbacks import RuleInductionCallback
 from sb3_nser.errors import ConfigurationError
+from sb3_nser.replay import PriorityCallback
 from sb3_nser.rules.table import summary
 from sb3_nser.study.cells import CELL_FORMAT, Cell
 from sb3_nser.study.environments import algorithm_class, arguments_of, make_vec_env
