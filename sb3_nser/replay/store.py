@@ -14,6 +14,7 @@ LARGEST_TD_ERROR = float(np.finfo(np.float32).max)
 """Larger errors are stored as this, so that no sum over a buffer can overflow."""
 
 
+_MOST_LATE = 256  # writes whose maxima may wait
 _LARGEST_BITS = np.float64(LARGEST_TD_ERROR).view(np.uint64)
 
 
@@ -49,6 +50,7 @@ class PriorityStore:
         self._td = MaxTree(capacity)
         self._started = False
         self._scored = False
+        self._late: list[IntArray] = []
 
     @property
     def td_errors(self) -> FloatArray:
@@ -58,7 +60,11 @@ class PriorityStore:
     @property
     def max_td_error(self) -> float:
         """The largest |δ| in the buffer now; 1 before the first transition."""
-        return self._td.maximum if self._started else 1.0
+        if not self._started:
+            return 1.0
+        if self._late:
+            self._settle_maxima()
+        return self._td.maximum
 
     @property
     def nbytes(self) -> int:
@@ -140,6 +146,18 @@ class PriorityStore:
             masses,
             self._scored,
         )
+        if self.base._kernels.late_maxima:
+            self._late.append(indices)
+            if len(self._late) >= _MOST_LATE:
+                self._settle_maxima()
+
+    def _settle_maxima(self) -> None:
+        indices = np.concatenate(self._late)
+        self._late = []
+        if len(indices) * FAN_OUT >= self.base.capacity:
+            self._td.refresh()
+        else:
+            self._td.refresh_at(indices)
 
     def write_scores(self, indices: IntArray, scores: FloatArray) -> None:
         """:param scores: S in [0, 1]; of repeated indices the last wins"""

@@ -84,6 +84,14 @@ class _BlockTree:
         """Recompute everything above the leaves, after they were written through ``leaves``."""
         self._kernels.rebuild(self._data, self._offsets, self._largest)
 
+    def refresh_at(self, indices: IntArray) -> None:
+        """
+        Recompute what lies above some leaves, after they were written through ``leaves``.
+
+        :param indices: these leaves, repeats allowed
+        """
+        self._kernels.set_leaves(self._data, self._offsets, indices, self._data[indices], self._largest)
+
     def refresh_blocks(self, start: int, stop: int) -> None:
         """
         Recompute the values of the blocks of some leaves; ``refresh_above`` must follow.
