@@ -105,29 +105,6 @@ def set_leaves(data: FloatArray, offsets: IntArray, indices: IntArray, values: F
 
 
 @_compile
-def _raise_or_lower(data: FloatArray, offsets: IntArray, index: int, value: float) -> None:
-    # a block is read only when the one that held its maximum is lowered
-    before = data[index]
-    data[index] = value
-    node = index
-    for level in range(1, len(offsets)):
-        start = offsets[level - 1] + node // FAN_OUT * FAN_OUT
-        node //= FAN_OUT
-        here = offsets[level] + node
-        known = data[here]
-        if value >= known:
-            data[here] = value
-        elif before == known:
-            value = _block_max(data, start)
-            if value == known:
-                return
-            data[here] = value
-        else:
-            return
-        before = known
-
-
-@_compile
 def write(
     td: FloatArray,
     base: FloatArray,
@@ -139,14 +116,14 @@ def write(
     masses: FloatArray,
     scored: bool,
 ) -> None:
-    """|δ|, b and S·b of some slots, and all that lies above them."""
+    """|δ|, b and S·b of some slots, and all that lies above the latter two."""
     seen = 0.0
     for i in indices:  # ask for all of them at once instead of waiting for each
         seen += td[i] + base[i]
     if not seen >= 0.0:
         raise ValueError("a tree holds a negative mass")
     for j in range(len(indices)):
-        _raise_or_lower(td, offsets, indices[j], errors[j])
+        td[indices[j]] = errors[j]
         base[indices[j]] = masses[j]
     _refresh(base, offsets, indices, False)
     if not scored:

@@ -38,9 +38,8 @@ class Kernels:
     :param rebuild: ``(tree, offsets, largest)`` recomputes all that lies above the leaves
     :param find: ``(tree, offsets, prefix_sums)`` is the leaf under each prefix sum, the last with mass for infinity
     :param write: ``(td, base, rule, scores, offsets, indices, errors, masses, scored)`` writes |δ|, b and, if
-        ``scored``, S·b of some slots
-    :param late_maxima: whether ``write`` leaves to its caller what lies above |δ|: in NumPy to find the largest costs as much
-        as all the rest, and it is asked for only when a row enters
+        ``scored``, S·b of some slots. What lies above |δ| is left to the caller: to find the largest costs as much as all
+        the rest, and it is asked for only when a row enters
     :param draw: ``(base, rule, offsets, points, (λ, end of the base's share), (N, first slot of the floor, capacity),
         (constant, factor of b, factor of S·b))``: the slots of a stratified draw from uniform points, their q, and the
         smallest of these
@@ -52,7 +51,6 @@ class Kernels:
     """
 
     name: str
-    late_maxima: bool
     set_leaves: Callable[[FloatArray, IntArray, IntArray, FloatArray, bool], None]
     rebuild: Callable[[FloatArray, IntArray, bool], None]
     find: Callable[[FloatArray, IntArray, FloatArray], IntArray]
@@ -253,12 +251,10 @@ def _numba_kernels() -> Kernels | None:
         from sb3_nser.replay import _compiled as c
     except Exception:  # absent, or installed for another NumPy: either way NumPy alone does the work
         return None
-    return Kernels(
-        "numba", False, c.set_leaves, c.rebuild, c.find, c.write, c.draw, c.greedy_errors, c.block_values, c.block_maxima
-    )
+    return Kernels("numba", c.set_leaves, c.rebuild, c.find, c.write, c.draw, c.greedy_errors, c.block_values, c.block_maxima)
 
 
-_NUMPY = Kernels("numpy", True, _set_leaves, _rebuild, _find, _write, _draw, _greedy_errors, block_values, _block_maxima)
+_NUMPY = Kernels("numpy", _set_leaves, _rebuild, _find, _write, _draw, _greedy_errors, block_values, _block_maxima)
 
 
 def kernels(backend: str = "auto") -> Kernels:

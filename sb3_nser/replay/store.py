@@ -146,10 +146,9 @@ class PriorityStore:
             masses,
             self._scored,
         )
-        if self.base._kernels.late_maxima:
-            self._late.append(indices)
-            if len(self._late) >= _MOST_LATE:
-                self._settle_maxima()
+        self._late.append(indices)
+        if len(self._late) >= _MOST_LATE:
+            self._settle_maxima()
 
     def _settle_maxima(self) -> None:
         indices = np.concatenate(self._late)

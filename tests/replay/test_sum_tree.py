@@ -224,8 +224,7 @@ def test_a_gradient_steps_work_is_equal_to_the_last_bit_with_both_backends(capac
         for name, (td, base, rule) in trees.items():
             k = kernels(name)
             k.write(td._data, base._data, rule._data, scores, base._offsets, indices, errors, errors**0.6, True)
-            if k.late_maxima:
-                td.refresh_at(indices)
+            td.refresh_at(indices)
             assert td.maximum == td.leaves.max()
             share = lam if rule.total > 0 else 0.0
             end = share + (1 - share) * 0.9 if base.total > 0 else share
