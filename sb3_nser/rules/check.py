@@ -115,7 +115,8 @@ def conflicts(rules: Iterable[Rule]) -> list[tuple[Rule, Rule, str]]:
     Pairs of rules that ask for different things in the same states.
 
     Two bodies are compared only if one speaks of no feature that the other does not (``angle > 0.1`` and ``angle > 0 AND
-    speed > 0``, but not ``angle > 0.1`` and ``position > 2``) and both can hold at once. The result does not depend on the
+    speed > 0``, but not ``angle > 0.1`` and ``position > 2``) and both can hold at once, which nobody knows of an ``about``
+    that only one of them has. The result does not depend on the
     order of the rules. Nothing is removed here: the data decide which of the two stays.
 
     :param rules: the rules; repeats (equal keys) count once
@@ -199,7 +200,10 @@ def _head_problem(head: Head, actions: ActionSet) -> str:
 
 
 def _bodies_overlap(first: tuple[Condition, ...], second: tuple[Condition, ...]) -> bool:
-    one, two = ({(objects, item.feature) for part in body for item, objects in leaves(part)} for body in (first, second))
+    both = [{(objects, item) for part in body for item, objects in leaves(part)} for body in (first, second)]
+    if any(item.op == "about" for _, item in both[0] ^ both[1]):  # the data decide how wide it is, so nothing is certain
+        return False
+    one, two = ({(objects, item.feature) for objects, item in body} for body in both)
     return (one <= two or two <= one) and not contradictions((*first, *second))
 
 

@@ -92,6 +92,8 @@ def test_without_a_vocabulary_contradictions_are_still_seen() -> None:
         ("IF angle > 0.1 THEN avoid left", "IF angle > 0.1 THEN avoid right", False),
         ("IF angle > 0 THEN torque > 1", "IF angle > 0 THEN torque < 1.5", False),
         ("IF angle > 0 THEN torque > 0", "IF angle > 0 THEN avoid torque > 1", False),
+        ("IF pole_angle about 0 THEN push_left", "IF pole_angle < -0.05 THEN push_right", False),  # how wide is not known
+        ("IF pole_angle about 0 THEN push_left", "IF pole_angle about 0 THEN push_right", True),
     ],
 )
 def test_conflicts(one: str, other: str, clash: bool) -> None:
