@@ -8,7 +8,8 @@ TORCH ?= 2.13.0
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 SOURCES := sb3_nser tests examples docs/hooks
 DEMO_ARGS ?=
-PYTEST_ARGS ?=
+# two processes, each with one torch thread and its own model server; a file's tests stay together
+PYTEST_ARGS ?= -n 2 --dist loadfile
 
 .PHONY: help demo test pytest pytest-quick type lint format check-codestyle doc commit-checks setup-demo setup-test setup-dev clean
 
