@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch as th
 
 from sb3_nser.bench.report import Report, Target, table
 from sb3_nser.bench.rule_players import FIRST_EPSILON, LAST_EPSILON, play
@@ -24,6 +22,7 @@ from sb3_nser.induction import BackgroundCalls, RandomInducer
 from sb3_nser.induction.budget import CallBudget, WarnOnce
 from sb3_nser.induction.session import InductionSession
 from sb3_nser.induction.settings import SessionSettings
+from sb3_nser.logic.threads import one_torch_thread
 from sb3_nser.rules import AdmissionPolicy, Entry, RuleBook, describe_evidence, moved_rule, parse_rule
 from sb3_nser.vocabulary import Vocabulary, vocabulary_of
 
@@ -153,7 +152,7 @@ def measure(env_ids: Sequence[str], steps: int, seeds: int, command: str, detail
     started = time.perf_counter()
     verdicts: list[Verdict] = []
     seconds: dict[str, float] = {}
-    with _one_thread():
+    with one_torch_thread():
         for env_id in env_ids:
             began = time.perf_counter()
             for seed in range(FIRST_SEED, FIRST_SEED + seeds):
@@ -217,13 +216,3 @@ def _details(verdicts: Iterable[Verdict]) -> str:
         for one in verdicts
     ]
     return table(("environment", "seed", "label", "rule", "status", "evidence"), lines)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = th.get_num_threads()
-    th.set_num_threads(1)
-    try:
-        yield
-    finally:
-        th.set_num_threads(threads)

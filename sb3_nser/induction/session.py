@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
-
-import torch as th
 
 from sb3_nser.errors import ConfigurationError, InductionError
 from sb3_nser.induction.base import InductionFailure, InductionRequest, Outcome, RuleInducer, reads_prompt
@@ -24,6 +21,7 @@ from sb3_nser.induction.rounds import ReadAnswer, Round, measured, verdict
 from sb3_nser.induction.settings import SessionSettings
 from sb3_nser.induction.worker import CallRunner
 from sb3_nser.logic import Dataset, judge
+from sb3_nser.logic.threads import one_torch_thread
 from sb3_nser.rules import Entry, Rule, RuleBook, moved_rule
 from sb3_nser.rules.check import object_features
 from sb3_nser.rules.lineage import repaired_from
@@ -276,7 +274,7 @@ class InductionSession:
         if not len(experience):
             return False, []
         dataset = self._dataset(experience)
-        with _one_thread():
+        with one_torch_thread():
             repaired = self._repair(dataset, step, proposed)
             candidates = self.book.candidates()
             due = {entry.key for entry in candidates if not entry.history or entry.history[-1][0] != step}
@@ -304,14 +302,3 @@ class InductionSession:
         columns, ids = experience.tensors(), experience.episode_ids
         returns, gamma, seed = experience.returns, experience.gamma, self._settings.seed
         return Dataset.build(columns, experience.actions, returns, ids, seed=seed, gamma=gamma)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """The fit's tensors are small: more threads gain nothing, and collapse beside a model server that wants the cores too."""
-    threads = th.get_num_threads()
-    th.set_num_threads(1)
-    try:
-        yield
-    finally:
-        th.set_num_threads(threads)
