@@ -13,8 +13,6 @@ _REWRITE_CHUNK = 32_768  # a multiple of FAN_OUT
 LARGEST_TD_ERROR = float(np.finfo(np.float32).max)
 """Larger errors are stored as this, so that no sum over a buffer can overflow."""
 
-
-_MOST_LATE = 256  # writes whose maxima may wait
 _LARGEST_BITS = np.float64(LARGEST_TD_ERROR).view(np.uint64)
 
 
@@ -50,7 +48,8 @@ class PriorityStore:
         self._td = MaxTree(capacity)
         self._started = False
         self._scored = False
-        self._late: list[IntArray] = []
+        self._late: list[IntArray] = []  # slots whose |δ| was written, but not yet what lies above it
+        self._late_slots = 0
 
     @property
     def td_errors(self) -> FloatArray:
@@ -147,16 +146,16 @@ class PriorityStore:
             self._scored,
         )
         self._late.append(indices)
-        if len(self._late) >= _MOST_LATE:
+        self._late_slots += len(indices)
+        if self._late_slots * FAN_OUT >= self.base.capacity:  # more would cost as much as to look at all
             self._settle_maxima()
 
     def _settle_maxima(self) -> None:
-        indices = np.concatenate(self._late)
-        self._late = []
-        if len(indices) * FAN_OUT >= self.base.capacity:
+        if self._late_slots * FAN_OUT >= self.base.capacity:
             self._td.refresh()
         else:
-            self._td.refresh_at(indices)
+            self._td.refresh_at(np.concatenate(self._late))
+        self._late, self._late_slots = [], 0
 
     def write_scores(self, indices: IntArray, scores: FloatArray) -> None:
         """:param scores: S in [0, 1]; of repeated indices the last wins"""

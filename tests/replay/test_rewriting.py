@@ -55,3 +55,20 @@ def test_what_was_drawn_cannot_be_changed_and_late_news_are_still_dropped():
     fill(buffer, 10, start=10)
     buffer.update_priorities(drawn.indices, np.full(4, 9.0), drawn.generations)
     assert buffer.stale_writes == 4 and not (buffer.td_errors == 9.0).any()
+
+
+def test_what_waits_for_the_largest_error_is_bounded_however_much_is_written():
+    buffer = fill(make(4000), 4000)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        buffer.update_priorities(np.arange(4000), rng.exponential(size=4000))
+        buffer.sample(8)
+        buffer.update_last(rng.exponential(size=8))
+        waiting = sum(len(indices) for indices in buffer._store._late)
+        assert waiting * 32 < 4000
+        if rng.random() < 0.5:
+            assert buffer.max_td_error == buffer.td_errors.max()
+    buffer.update_last(np.full(8, 99.0))
+    assert buffer.max_td_error == 99.0
+    buffer.update_last(np.zeros(8))
+    assert buffer.max_td_error == buffer.td_errors.max() < 99.0
