@@ -66,6 +66,7 @@ class PriorityCallback(BaseCallback):
         self.logger.record("nser/beta", buffer.beta_now)
         self.logger.record("nser/rule_fraction", buffer.rule_fraction_now)
         self.logger.record("nser/ess", buffer.effective_sample_size)
+        self.logger.record("nser/coverage", buffer.coverage)
         self.logger.record("nser/mean_score", buffer.mean_score)
         self.logger.record("nser/stale_writes", buffer.stale_writes)
 

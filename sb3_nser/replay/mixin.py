@@ -14,6 +14,7 @@ from sb3_nser.replay.options import PriorityOptions
 from sb3_nser.replay.priorities import (
     Mixture,
     effective_size,
+    expected_coverage,
     importance_weights,
     make_mixture,
     seeded_generator,
@@ -121,6 +122,16 @@ class PriorityMixin(WritingMixin):
         if self.last_sample is None:
             return 0.0
         return effective_size(self.last_sample.probabilities)
+
+    @property
+    def coverage(self) -> float:
+        """
+        Share of the stored transitions that as many draws as there are transitions would reach, estimated from the last batch:
+        about 0.63 for uniform draws, less where much of the buffer is hardly ever drawn.
+        """
+        if self.last_sample is None:
+            return 0.0
+        return expected_coverage(self.last_sample.probabilities, self._n_drawable())
 
     def _mixture(self) -> Mixture:
         count = self._n_drawable()

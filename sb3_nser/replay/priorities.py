@@ -196,6 +196,19 @@ def effective_size(probabilities: FloatArray) -> float:
     return float(ratios.sum() ** 2 / np.square(ratios).sum())
 
 
+def expected_coverage(probabilities: FloatArray, count: int) -> float:
+    """
+    Share of the stored transitions that N draws would reach at least once, N being their number: the mean over all slots of
+    ``1 − exp(−N q)`` (the limit of many slots), estimated without bias from a batch as the mean of ``(1 − exp(−N q))/(N q)``.
+    ``1 − 1/e``, about 0.63, where the draw is uniform; less, the more of the buffer is left out (our own choice).
+
+    :param probabilities: q of the drawn slots, above 0
+    :param count: N
+    """
+    expected = probabilities * count
+    return float(np.mean(-np.expm1(-expected) / expected))
+
+
 def seeded_generator(seed: int | None) -> np.random.Generator:
     """
     The buffer's own random stream.

@@ -72,7 +72,8 @@ def evaluations(cells: Sequence[Cell], results: Mapping[str, dict[str, Any]]) ->
             place = {"environment": cell.environment, "variant": cell.variant, "seed": cell.seed}
             rows.append({**place, **flat, "rules_active": None if rules is None else len(rules)})
     columns = ["environment", "variant", "seed", "step", "score", "return", "success", "length", "discounted_return", "value",
-               "episodes", "updates", "seconds", "ess", "mean_score", "rule_fraction", "beta", "rules_active"]  # fmt: skip
+               "episodes", "updates", "seconds", "ess", "coverage", "mean_score", "rule_fraction", "beta",
+               "rules_active"]  # fmt: skip
     frame = pd.DataFrame(rows, columns=columns)
     numbers = columns[4:]
     frame[numbers] = frame[numbers].astype("float64")

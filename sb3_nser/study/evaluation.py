@@ -130,6 +130,7 @@ class Evaluator(BaseCallback):
             return {}
         return {
             "ess": buffer.effective_sample_size / max(1, int(getattr(self.model, "batch_size", 1))),
+            "coverage": buffer.coverage,
             "mean_score": buffer.mean_score,
             "rule_fraction": buffer.rule_fraction_now,
             "beta": buffer.beta_now,

@@ -32,6 +32,7 @@ _CURVES = (
 )
 _REPLAY = (
     ("nser/ess", "Effective sample size of a batch", "ess"),
+    ("nser/coverage", "Share of the buffer that as many draws as it holds transitions would reach", "coverage"),
     ("nser/mean_score", "Mean rule score in the buffer", "mean-score"),
     ("nser/rule_fraction", "Share of draws that rules decide", "rule-fraction"),
     ("nser/beta", "β of the importance weights", "beta"),

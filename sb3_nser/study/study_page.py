@@ -231,7 +231,7 @@ def _diagnostics(loaded: LoadedStudy, table: pd.DataFrame) -> Section:
         rows.append(
             (
                 f"{environment}, {variant}",
-                *(number(trained[name].mean()) for name in ("ess", "mean_score", "rule_fraction", "rules_active")),
+                *(number(trained[name].mean()) for name in ("ess", "coverage", "mean_score", "rule_fraction", "rules_active")),
                 number(last["value"].mean()),
                 number(last["discounted_return"].mean()),
                 number(last["updates"].mean()),
@@ -240,6 +240,7 @@ def _diagnostics(loaded: LoadedStudy, table: pd.DataFrame) -> Section:
     head = [
         "run",
         "ESS / batch",
+        "coverage",
         "mean score",
         "rule fraction",
         "rules in force",
@@ -248,8 +249,9 @@ def _diagnostics(loaded: LoadedStudy, table: pd.DataFrame) -> Section:
         "updates",
     ]
     text = (
-        "ESS / batch is the effective sample size of a batch over its length (1 for uniform draws). A value far above the "
-        "discounted return at the end of training is over-estimation. Means over seeds; the first four also over evaluations."
+        "ESS / batch is the effective sample size of a batch over its length (1 for uniform draws); coverage, the share of "
+        "the buffer that as many draws as it holds transitions would reach (0.63 for uniform draws). A value far above the "
+        "discounted return at the end of training is over-estimation. Means over seeds; the first five also over evaluations."
     )
     return Section("Diagnostics", [Text(text), Table(head, rows)])
 

@@ -11,6 +11,7 @@ from sb3_nser.replay.priorities import (
     Schedule,
     base_mass,
     effective_size,
+    expected_coverage,
     importance_weights,
     make_mixture,
     parse_schedule,
@@ -108,6 +109,16 @@ def test_importance_weights():
     np.testing.assert_allclose(importance_weights(q, 0.5), np.sqrt([0.25, 0.5, 1.0]))
     extreme = importance_weights(np.array([1.0, 1e-300]), 1.0)
     assert np.all(extreme.astype(np.float32) > 0) and extreme.max() == 1.0
+
+
+def test_expected_coverage_is_what_draws_reach():
+    rng = np.random.default_rng(0)
+    q = rng.gamma(0.3, size=2000) + 1e-4
+    q /= q.sum()
+    reached = np.mean([len(np.unique(rng.choice(2000, 2000, p=q))) / 2000 for _ in range(50)])
+    batches = [expected_coverage(q[rng.choice(2000, 64, p=q)], 2000) for _ in range(2000)]
+    assert np.mean(batches) == pytest.approx(reached, abs=4 * np.std(batches) / np.sqrt(len(batches)) + 0.005)
+    assert expected_coverage(np.full(64, 1 / 2000), 2000) == pytest.approx(1 - np.exp(-1))
 
 
 def test_effective_size():

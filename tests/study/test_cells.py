@@ -61,6 +61,7 @@ def test_every_variant_without_a_model_does_what_it_says() -> None:
     last = {name: result["evaluations"][-1] for name, result in found.items()}
     assert "ess" not in last["uniform"]  # SB3's own buffer
     assert last["per"]["ess"] < 1.0 and last["per"]["mean_score"] == 0.0
+    assert all(0.0 < last[name]["coverage"] < 0.65 for name in last if name != "uniform")
     for name in ("nser-handwritten", "nser-shuffled"):
         assert sorted(last[name]["rules_active"]) == sorted(CARTPOLE["rules"])
         assert last[name]["mean_score"] > 0.05 and last[name]["rule_fraction"] > 0.0
