@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -76,7 +77,9 @@ def intervals(rows: pd.DataFrame, names: Sequence[str], title: str, label: str) 
     """
     found = rows.set_index("variant")
     shown = [name for name in names if name in found.index and np.isfinite(float(found.loc[name, "value"]))]
-    figure, axes = _figure(0.9 + 0.26 * max(1, len(shown)))
+    labels = [_wrapped(name) for name in shown]
+    lines = max((label.count("\n") + 1 for label in labels), default=1)
+    figure, axes = _figure(0.9 + (0.12 + 0.14 * lines) * max(1, len(shown)))
     looks = style(names)
     for k, name in enumerate(shown):
         value, low, high = (float(found.loc[name, column]) for column in ("value", "low", "high"))
@@ -84,7 +87,7 @@ def intervals(rows: pd.DataFrame, names: Sequence[str], title: str, label: str) 
         if np.isfinite(low):
             axes.plot([low, high], [k, k], color=look["color"], lw=4, alpha=0.35, solid_capstyle="butt")
         axes.plot([value], [k], color=look["color"], marker=look["marker"], ms=6, ls="none")
-    axes.set_yticks(range(len(shown)), shown)
+    axes.set_yticks(range(len(shown)), labels)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     _label(axes, title, label, "")
     return figure
@@ -197,13 +200,22 @@ def _short(value: float, _: object) -> str:
 
 
 def _label(axes: Any, title: str, xlabel: str, ylabel: str) -> None:
-    axes.set_title(title, fontsize=10, loc="left")
+    axes.figure.suptitle(title, fontsize=10, x=0.01, ha="left")  # over the whole width, however long the names beside it
     axes.set_xlabel(xlabel, fontsize=9)
     axes.set_ylabel(ylabel, fontsize=9)
 
 
+def _wrapped(name: str) -> str:
+    """A variant's name in lines that leave room for the picture: names of sweeps are long."""
+    return "\n".join(textwrap.wrap(name, 26, break_on_hyphens=False))
+
+
 def _legend(figure: Figure, axes: Any) -> None:
-    handles, labels = axes.get_legend_handles_labels()
+    handles, names = axes.get_legend_handles_labels()
+    labels = ["\n".join(textwrap.wrap(name, 60, break_on_hyphens=False)) for name in names]
     if labels:
         columns = 1 if max(map(len, labels)) > 28 else 2
+        rows = sum(label.count("\n") + 1 for label in labels) / columns
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width, height + 0.16 * max(0.0, rows - 3.0))  # many variants must not squeeze the picture
         figure.legend(handles, labels, loc="outside lower left", fontsize=8, ncols=columns, frameon=False, handlelength=3)

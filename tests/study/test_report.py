@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import re
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,18 @@ def test_a_report_needs_no_file_that_the_study_was_made_from(study: Path, tmp_pa
     (out / "grid.json").write_text("[")
     assert main(["report", str(out)]) == 1
     assert "it is damaged" in capsys.readouterr().err
+
+
+def test_names_of_sweeps_leave_room_for_the_picture() -> None:
+    names = [f"uniform learning_rate=0.000{k} gradient_steps=4 target_update_interval=1000" for k in range(12)]
+    values = pd.DataFrame({"variant": names, "value": 1.0, "low": 0.5, "high": 1.5})
+    curve = pd.concat([values.assign(step=step) for step in (0, 100)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns where axes have no room left
+        for figure in (figures.intervals(values, names, "area", "score"), figures.curves(curve, names, "curve", "score")):
+            assert figures.png(figure).startswith(b"\x89PNG")
+            box = figure.axes[0].get_position()
+            assert box.width * figure.get_size_inches()[0] > 1.5 and box.height * figure.get_size_inches()[1] > 1.5
 
 
 def test_colours_stand_out_from_the_page() -> None:
