@@ -116,13 +116,14 @@ def _parse(text: str, folder: Path) -> LoadedStudy:
         study = Study.model_validate(dict(content))
     except ValidationError as error:
         raise ConfigurationError(_sentence(error)) from None
-    variants = [_with_rules(variant, spec_rules(study, variant), folder) for variant in resolve_variants(study)]
+    variants = resolve_variants(study)
     grid(len(variants) * len(study.seeds) * len(study.environments), len(study.environments))
     cells = []
     for spec in study.environments:
         common = _environment(study, spec, folder)
+        here = [_with_rules(variant, spec_rules(study, variant), folder, spec.label) for variant in variants]
         for seed in study.seeds:
-            cells += [_cell(study, spec, common, variant, seed, folder) for variant in variants]
+            cells += [_cell(study, spec, common, variant, seed, folder) for variant in here]
     return LoadedStudy(study, text, variants, cells)
 
 
@@ -131,12 +132,12 @@ def spec_rules(study: Study, variant: Variant) -> str | None:
     return next((spec.rules_file for spec in study.variants if spec.label == (variant.of or variant.name)), None)
 
 
-def _with_rules(variant: Variant, rules_file: str | None, folder: Path) -> Variant:
+def _with_rules(variant: Variant, rules_file: str | None, folder: Path, environment: str) -> Variant:
     if rules_file is None:
         return variant
     if variant.scores != "nser-handwritten":
         raise ConfigurationError(f"variant {variant.name}: rules_file belongs to nser-handwritten.")
-    return variant.model_copy(update={"rules": _read_rules(rules_file, folder)})
+    return variant.model_copy(update={"rules": _read_rules(rules_file.replace("{environment}", environment), folder)})
 
 
 def _read_rules(rules_file: str, folder: Path) -> list[str | dict[str, Any]]:

@@ -174,7 +174,7 @@ class VariantSpec(Part):
     :ivar callback: arguments of ``RuleInductionCallback``, on top of the study's
     :ivar hyperparameters: arguments of the algorithm, on top of the environment's
     :ivar rules: for ``nser-handwritten``, in place of the environment's
-    :ivar rules_file: the same in a file
+    :ivar rules_file: the same in a file; ``{environment}`` is filled in
     :ivar replay_record: a record to answer from; ``{environment}``, ``{variant}`` and ``{seed}`` are filled in
     :ivar sweep: ``buffer.max_boost: [1, 4]`` makes a variant of each value, several keys one of each combination
     """

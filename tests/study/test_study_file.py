@@ -91,6 +91,15 @@ def test_rules_may_stand_in_a_file_and_belong_to_the_cell(tmp_path: Path) -> Non
     assert load_study(file).cells[0].key != before.key  # other rules are another run
 
 
+def test_a_variant_may_have_a_rules_file_for_each_environment(tmp_path: Path) -> None:
+    for name, rule in (("CartPole-v1", RULES[0]), ("twin", RULES[1])):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"rules": [{"rule": rule}]}))
+    proposed = {"name": "proposed", "variant": "nser-handwritten", "rules_file": "{environment}.yaml"}
+    environments = [CARTPOLE, {**CARTPOLE, "name": "twin"}]
+    cells = loaded(tmp_path, environments=environments, variants=["nser-handwritten", proposed], seeds=1).cells
+    assert [cell.rules for cell in cells] == [RULES, [{"rule": RULES[0]}], RULES, [{"rule": RULES[1]}]]
+
+
 def test_a_record_is_found_by_environment_variant_and_seed(tmp_path: Path) -> None:
     for seed in (0, 1):
         (tmp_path / f"CartPole-v1-{seed}.jsonl").write_text(f'{{"seed": {seed}}}\n')
