@@ -181,6 +181,34 @@ class Results:
         if where == CELLS:
             shutil.rmtree(self.folder / FAILED / cell.key, ignore_errors=True)
 
+    def settle(self, cell: Cell, draft: Path, status: int) -> str:
+        """
+        Put the draft of a run that is over where it belongs.
+
+        :param cell: the run
+        :param draft: its folder
+        :param status: of its process, as ``multiprocessing`` and ``subprocess`` have it
+        :return: why there is no result, in a sentence; empty if there is one
+        """
+        if status == 0 and (draft / RESULT).is_file():
+            self.keep(cell, draft, CELLS)
+            return ""
+        error = _why(draft, status)
+        if draft.is_dir():
+            (draft / ERROR).write_text(error, encoding="utf-8")
+            self.keep(cell, draft, FAILED)
+        return error
+
+
+def _why(draft: Path, status: int) -> str:
+    if not draft.is_dir():
+        return "its folder was removed while it ran"
+    if (draft / ERROR).is_file():
+        return (draft / ERROR).read_text(encoding="utf-8")
+    if status < 0:
+        return f"its process was ended by signal {-status} (9 is often too little memory)"
+    return f"its process ended with status {status}; see log.txt"
+
 
 class _Run:
     """One process that trains one cell."""
@@ -206,29 +234,13 @@ class _Run:
         if status is None:
             return None
         seconds = time.perf_counter() - self._started
-        if status == 0 and (self.draft / RESULT).is_file():
-            self._results.keep(self.cell, self.draft, CELLS)
-            return Outcome(self.cell, seconds)
-        error = self._why(status)
-        if self.draft.is_dir():
-            (self.draft / ERROR).write_text(error, encoding="utf-8")
-            self._results.keep(self.cell, self.draft, FAILED)
-        return Outcome(self.cell, seconds, error)
+        return Outcome(self.cell, seconds, self._results.settle(self.cell, self.draft, status))
 
     def stop(self) -> None:
         """End the process; nothing of the run is kept."""
         self._process.kill()
         self._process.join()
         shutil.rmtree(self.draft, ignore_errors=True)
-
-    def _why(self, status: int) -> str:
-        if not self.draft.is_dir():
-            return "its folder was removed while it ran"
-        if (self.draft / ERROR).is_file():
-            return (self.draft / ERROR).read_text(encoding="utf-8")
-        if status < 0:
-            return f"its process was ended by signal {-status} (9 is often too little memory)"
-        return f"its process ended with status {status}; see log.txt"
 
 
 def run_cells(

@@ -33,12 +33,13 @@ PACKAGES = ("torch", "stable-baselines3", "sb3-contrib", "gymnasium", "numpy", "
 RESULT = "result.json"
 
 
-def run_cell(cell: Cell, progress: Callable[[int], None] = lambda step: None) -> dict[str, bytes]:
+def run_cell(cell: Cell, progress: Callable[[int], None] = lambda step: None, record: Path | None = None) -> dict[str, bytes]:
     """
     Train one cell. It writes nothing but a temporary folder, so it may run in any process on any machine.
 
     :param cell: the run
     :param progress: called with the environment steps done so far
+    :param record: a copy of the record that the cell names, where the cell's own path leads nowhere on this machine
     :return: file name -> contents: ``result.json`` and, with rules, ``rules.yaml`` and ``induction.jsonl``
     :raises ConfigurationError: if the cell cannot be built
     """
@@ -46,7 +47,8 @@ def run_cell(cell: Cell, progress: Callable[[int], None] = lambda step: None) ->
     with tempfile.TemporaryDirectory(prefix="sb3-nser-") as place:
         folder = Path(place)
         rounds: list[dict[str, Any]] = []
-        model, callback = build(cell, folder, lambda news: rounds.append(asdict(news)))
+        here = cell if record is None else cell.model_copy(update={"replay_record": str(record)})
+        model, callback = build(here, folder, lambda news: rounds.append(asdict(news)))
         initial = fingerprint(model)
         rules = callback if isinstance(callback, RuleInductionCallback) else None
         evaluator = Evaluator(cell, rules, progress)

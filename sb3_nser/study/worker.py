@@ -13,20 +13,22 @@ from sb3_nser.errors import NSERError, printable
 from sb3_nser.study.cells import Cell
 from sb3_nser.study.training import run_cell
 
-CELL, PROGRESS, ERROR = "cell.json", "progress", "error.txt"
+CELL, PROGRESS, ERROR, LOG = "cell.json", "progress", "error.txt", "log.txt"
+RECORD = "replayed.jsonl"
 
 
-def work(folder: str) -> None:
+def work(folder: str, parent: int | None = None) -> None:
     """
     Body of a process: train the cell that is described in a folder, and put the result files there.
 
-    :param folder: holds ``cell.json``; also gets ``log.txt``
+    :param folder: holds ``cell.json`` and perhaps ``replayed.jsonl``, a copy of the cell's record; also gets ``log.txt``
+    :param parent: the process with which this one ends, by default whichever has started it
     """
-    log = os.open(os.path.join(folder, "log.txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    log = os.open(os.path.join(folder, LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (1, 2):
         os.dup2(log, stream)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study hears it, and ends this process
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(os.getppid() if parent is None else parent,), daemon=True).start()
     sys.exit(run_files(Path(folder) / CELL, Path(folder)))
 
 
@@ -42,7 +44,8 @@ def run_files(description: Path, folder: Path) -> int:
         (folder / PROGRESS).write_text(str(step))
 
     try:
-        files = run_cell(cell, progress)
+        record = folder / RECORD
+        files = run_cell(cell, progress, record if record.is_file() else None)
     except NSERError as error:
         (folder / ERROR).write_text(printable(error, 1000), encoding="utf-8")
         print(f"sb3-nser: {error}", file=sys.stderr)
@@ -59,7 +62,7 @@ def run_files(description: Path, folder: Path) -> int:
 
 
 def _end_with(parent: int) -> None:
-    """A study that is killed leaves no run behind that would go on for hours: its fork server ends with it."""
+    """A study that is killed leaves no run behind that would go on for hours: what has started a run takes it along."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(3)
