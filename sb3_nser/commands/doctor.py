@@ -25,6 +25,7 @@ _OPTIONAL = (
     ("tensorboard", "demo", "TensorBoard events"),
     ("rl_zoo3", "zoo", "rl-baselines3-zoo"),
     ("pandas", "study", "sb3-nser compare and report"),
+    ("ray", "ray", "sb3-nser compare --ray: studies on a cluster"),
 )
 _MARKS = {"ok": "ok  ", "missing": "MISS", "absent": "-   "}
 

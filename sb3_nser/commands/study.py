@@ -15,6 +15,7 @@ from sb3_nser.errors import ConfigurationError
 if TYPE_CHECKING:
     from sb3_nser.commands import Subcommands
     from sb3_nser.study.analysis import Analysis
+    from sb3_nser.study.cells import Cell
     from sb3_nser.study.load import LoadedStudy
     from sb3_nser.study.runner import Outcome, Results
 
@@ -27,11 +28,18 @@ def add_study(commands: Subcommands) -> None:
         "compare",
         help="run a study: replay variants side by side with paired seeds, intervals, verdicts and a report",
         description="Runs every cell (environment, variant, seed) of a study file in a process of its own. Started again, it "
-        "goes on where it was stopped or killed. Exit status 1 if a run failed. Extra: study.",
+        "goes on where it was stopped or killed. Exit status 1 if a run failed. Extras: study; ray for --ray.",
     )
     compare.add_argument("study", help="study file (YAML)")
     compare.add_argument("--out", metavar="DIR", help="folder for results (default: nser-studies/NAME)")
-    compare.add_argument("--jobs", default="1", metavar="N", help="runs at a time (default 1; one core each)")
+    compare.add_argument(
+        "--jobs", metavar="N", help="runs at a time, one core each (default 1; with --ray all that find a core)"
+    )
+    compare.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="run on a Ray cluster: auto, HOST:PORT or ray://HOST:PORT; results come to this machine (extra: ray)",
+    )
     compare.add_argument("--check", action="store_true", help="only check the file and build each variant once")
     compare.set_defaults(run=run_compare)
     report = commands.add_parser(
@@ -47,7 +55,9 @@ def add_study(commands: Subcommands) -> None:
 def run_compare(args: argparse.Namespace) -> int:
     """:return: 0 if every run is finished, else 1"""
     _require()
-    jobs = as_int("--jobs", args.jobs, 1, 1024)
+    jobs = None if args.jobs is None else as_int("--jobs", args.jobs, 1, 1024)
+    if args.ray is not None:
+        require_extra("ray", "ray", "ray", "--ray")
     from sb3_nser.study.load import load_study
     from sb3_nser.study.runner import Results, check_cells
 
@@ -65,7 +75,7 @@ def run_compare(args: argparse.Namespace) -> int:
     results = Results(Path(args.out) if args.out else Path("nser-studies") / loaded.study.name)
     lock = results.open(loaded)
     try:
-        return _run(loaded, results, jobs)
+        return _run(loaded, results, jobs, args.ray)
     except OSError as error:  # a full disk, a folder that was taken away
         raise ConfigurationError(
             f"--out {results.folder} can no longer be written to ({error.strerror or error}); the same command goes on."
@@ -101,16 +111,14 @@ def run_report(args: argparse.Namespace) -> int:
     return 0
 
 
-def _run(loaded: LoadedStudy, results: Results, jobs: int) -> int:
+def _run(loaded: LoadedStudy, results: Results, jobs: int | None, ray: str | None) -> int:
     from sb3_nser.study.output import write_study
-    from sb3_nser.study.runner import run_cells
 
     finished = results.finished(loaded.cells)
     waiting = [cell for cell in loaded.cells if cell.key not in finished]
     if finished:
         print(f"{len(finished)} of {len(loaded.cells)} runs are there already and are not repeated")
-    with _Bar(sum(cell.steps for cell in waiting), len(waiting)) as bar:
-        outcomes = run_cells(waiting, results, jobs, bar.tell, bar.progress)
+    outcomes = _run_waiting(waiting, results, jobs, ray)
     failed = [outcome for outcome in outcomes if outcome.error]
     for outcome in failed:
         cell = outcome.cell
@@ -125,6 +133,21 @@ def _run(loaded: LoadedStudy, results: Results, jobs: int) -> int:
         _print_verdicts(write_study(loaded, results))
         print(f"report: {results.folder / 'report.html'}")
     return 1 if failed else 0
+
+
+def _run_waiting(waiting: list[Cell], results: Results, jobs: int | None, ray: str | None) -> list[Outcome]:
+    bar = _Bar(sum(cell.steps for cell in waiting), len(waiting))
+    if ray is None or not waiting:
+        from sb3_nser.study.runner import run_cells
+
+        with bar:
+            return run_cells(waiting, results, jobs or 1, bar.tell, bar.progress)
+    from sb3_nser.study.cluster import Cluster
+
+    with Cluster(ray, lambda sentence: print(f"note: {sentence}", file=sys.stderr)) as cluster:
+        print(f"Ray cluster at {ray}: {cluster.size()}", flush=True)
+        with bar:
+            return cluster.run_cells(waiting, results, jobs, bar.tell, bar.progress)
 
 
 def _print_verdicts(analysis: Analysis) -> None:
