@@ -2,7 +2,7 @@
 
 A line ``<!-- summary FOLDER metrics=auc,final groups=A,B -->`` becomes the interquartile means of ``FOLDER/summary.csv``,
 ``<!-- comparisons FOLDER against=uniform metric=auc -->`` the paired comparisons of ``FOLDER/comparisons.csv``,
-and ``<!-- diagnostics FOLDER -->`` the means of ``FOLDER/evaluations.csv``. ``variants=`` and ``groups=`` choose rows; several
+and ``<!-- diagnostics FOLDER -->`` ``FOLDER/diagnostics.csv``. ``variants=`` and ``groups=`` choose rows; several
 values are separated by commas, and ``~`` stands for a space. Targets are filled in by benchmarks.py.
 """
 
@@ -19,7 +19,13 @@ from mkdocs.exceptions import PluginError
 
 _MARKER = re.compile(r"^<!-- (\w+) ([\w/]+)((?: [^\s=]+=[^\s]+)*) -->$", re.MULTILINE)
 _TITLES = {"auc": "area under the curve", "final": "final performance", "steps_to_threshold": "steps to threshold"}
-_DIAGNOSTICS = {"ess": "ESS / batch", "coverage": "coverage", "mean_score": "mean score"}
+_DIAGNOSTICS = {
+    "ess": "ESS / batch",
+    "coverage": "coverage",
+    "mean_score": "mean score",
+    "value": "value at the start",
+    "discounted_return": "discounted return that follows",
+}
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
@@ -71,27 +77,9 @@ def _comparisons(rows: list[dict[str, str]], options: dict[str, list[str]]) -> s
 
 
 def _diagnostics(rows: list[dict[str, str]], options: dict[str, list[str]]) -> str:
-    rows = [{**row, "group": row["environment"]} for row in rows if float(row["step"]) > 0]
-    last = {}
-    found = defaultdict(list)
-    for row in _chosen(rows, options):
-        found[row["group"], row["variant"]].append(row)
-        last[row["group"], row["variant"], row["seed"]] = row
-    body = []
-    for (group, variant), mine in found.items():
-        ends = [row for key, row in last.items() if key[:2] == (group, variant)]
-        body.append(
-            [
-                group,
-                variant,
-                *(_number(_mean(mine, name)) for name in _DIAGNOSTICS),
-                _number(_mean(ends, "value")),
-                _number(_mean(ends, "discounted_return")),
-            ]
-        )
-    return _table(
-        ["environment", "variant", *_DIAGNOSTICS.values(), "value at the start", "discounted return that follows"], body
-    )
+    rows = _chosen([{**row, "group": row["environment"]} for row in rows], options)
+    body = [[row["group"], row["variant"], *(_number(float(row[name] or "nan")) for name in _DIAGNOSTICS)] for row in rows]
+    return _table(["environment", "variant", *_DIAGNOSTICS.values()], body)
 
 
 def _chosen(rows: list[dict[str, str]], options: dict[str, list[str]]) -> list[dict[str, str]]:
@@ -117,11 +105,6 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
 
 
-def _mean(rows: list[dict[str, str]], name: str) -> float:
-    values = [float(row[name]) for row in rows if row[name]]
-    return sum(values) / len(values) if values else math.nan
-
-
 def _table(head: list[str], body: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *body]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -130,5 +113,5 @@ def _table(head: list[str], body: list[list[str]]) -> str:
 _KINDS: dict[str, Any] = {
     "summary": ("summary.csv", _summary),
     "comparisons": ("comparisons.csv", _comparisons),
-    "diagnostics": ("evaluations.csv", _diagnostics),
+    "diagnostics": ("diagnostics.csv", _diagnostics),
 }

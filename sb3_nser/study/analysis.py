@@ -80,6 +80,22 @@ def evaluations(cells: Sequence[Cell], results: Mapping[str, dict[str, Any]]) ->
     return frame
 
 
+def diagnostics(table: pd.DataFrame) -> pd.DataFrame:
+    """
+    :param table: what ``evaluations`` returned
+    :return: one row per environment and variant: means over seeds of what says why a variant helps or hurts; ``ess``,
+        ``coverage``, ``mean_score``, ``rule_fraction`` and ``rules_active`` over all evaluations but that of step 0, ``value``
+        (at the start of an episode), ``discounted_return`` (that then follows) and ``updates`` of the last one
+    """
+    keys = ["environment", "variant"]
+    over_all = ["ess", "coverage", "mean_score", "rule_fraction", "rules_active"]
+    at_the_end = ["value", "discounted_return", "updates"]
+    trained = table[table["step"] > 0].groupby(keys, sort=False)[over_all].mean()
+    last = table.sort_values("step").groupby([*keys, "seed"], sort=False).tail(1)
+    ends = last.groupby(keys, sort=False)[at_the_end].mean()
+    return trained.join(ends).reset_index()
+
+
 def analyse(loaded: LoadedStudy, table: pd.DataFrame) -> Analysis:
     """
     :param loaded: the study

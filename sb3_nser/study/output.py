@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from sb3_nser.errors import ConfigurationError
-from sb3_nser.study.analysis import Analysis, analyse, evaluations
+from sb3_nser.study.analysis import Analysis, analyse, diagnostics, evaluations
 from sb3_nser.study.load import LoadedStudy
 from sb3_nser.study.page import write_page
 from sb3_nser.study.runner import Results
@@ -19,7 +19,7 @@ PAGE = "report.html"
 def write_study(loaded: LoadedStudy, results: Results) -> Analysis:
     """
     Write ``evaluations.csv`` and ``.parquet``, ``runs.csv``, ``summary.csv``, ``comparisons.csv``, ``curves.csv``,
-    ``versions.json``, ``targets.json`` (if there are targets), ``report.html`` and ``figures/*.png``.
+    ``diagnostics.csv``, ``versions.json``, ``targets.json`` (if there are targets), ``report.html`` and ``figures/*.png``.
 
     :param loaded: the study
     :param results: its folder
@@ -42,6 +42,7 @@ def write_study(loaded: LoadedStudy, results: Results) -> Analysis:
         "summary": analysis.summary,
         "comparisons": analysis.comparisons,
         "curves": analysis.curves,
+        "diagnostics": diagnostics(table),
     }
     for name, frame in frames.items():
         _write(folder / f"{name}.csv", frame.to_csv(index=False, lineterminator="\n").encode())

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from sb3_nser.study import figures
-from sb3_nser.study.analysis import Analysis, groups_of, pairing
+from sb3_nser.study.analysis import Analysis, diagnostics, groups_of, pairing
 from sb3_nser.study.cells import Cell
 from sb3_nser.study.load import LoadedStudy
 from sb3_nser.study.page import Block, Details, Items, Picture, Pictures, Section, Table, Text, number, with_interval
@@ -46,7 +46,7 @@ def sections(
     rules = _rules(loaded, results)
     if rules.blocks:
         found.append(rules)
-    found += [_diagnostics(loaded, table), _cost(loaded, results), _definitions(loaded, analysis), _again(loaded, results)]
+    found += [_diagnostics(table), _cost(loaded, results), _definitions(loaded, analysis), _again(loaded, results)]
     return found
 
 
@@ -223,20 +223,11 @@ def _rules_of(spec: EnvironmentSpec, variant: str, runs: Sequence[tuple[Cell, di
     return blocks
 
 
-def _diagnostics(loaded: LoadedStudy, table: pd.DataFrame) -> Section:
-    rows = []
-    for (environment, variant), mine in table.groupby(["environment", "variant"], sort=False):
-        last = mine.sort_values("step").groupby("seed").tail(1)
-        trained = mine[mine["step"] > 0]
-        rows.append(
-            (
-                f"{environment}, {variant}",
-                *(number(trained[name].mean()) for name in ("ess", "coverage", "mean_score", "rule_fraction", "rules_active")),
-                number(last["value"].mean()),
-                number(last["discounted_return"].mean()),
-                number(last["updates"].mean()),
-            )
-        )
+def _diagnostics(table: pd.DataFrame) -> Section:
+    frame = diagnostics(table)
+    rows = [
+        (f"{row['environment']}, {row['variant']}", *(number(value) for value in row.iloc[2:])) for _, row in frame.iterrows()
+    ]
     head = [
         "run",
         "ESS / batch",

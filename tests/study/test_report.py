@@ -92,6 +92,16 @@ def test_the_verdict_finds_what_is_there_and_nothing_else(study: Path) -> None:
     assert row["difference_value"].to_numpy() == pytest.approx([0.2625] * 3, abs=0.03)  # 0.3 over 3.5 of 4 intervals
 
 
+def test_diagnostics_are_means_of_the_evaluations(study: Path) -> None:
+    table, found = pd.read_csv(study / "evaluations.csv"), pd.read_csv(study / "diagnostics.csv")
+    assert len(found) == len(table.drop_duplicates(["environment", "variant"]))
+    for _, row in found.iterrows():
+        mine = table[(table["environment"] == row["environment"]) & (table["variant"] == row["variant"])]
+        ends = mine[mine["step"] == mine["step"].max()]
+        assert row["value"] == pytest.approx(ends["value"].mean())
+        assert row["coverage"] == pytest.approx(mine[mine["step"] > 0]["coverage"].mean(), nan_ok=True)
+
+
 def test_targets_are_computed_from_the_evaluations(study: Path) -> None:
     faster, probability, final = json.loads((study / "targets.json").read_text())["targets"]
     runs = pd.read_csv(study / "runs.csv")
