@@ -70,15 +70,17 @@ class SuccessCallback(PriorityCallback):
         self._ended = []
 
 
-def replay_of(cell: Cell, gamma: float) -> dict[str, Any]:
+def replay_of(cell: Cell, gamma: float, hyperparameters: dict[str, Any]) -> dict[str, Any]:
     """
     :param cell: the run
     :param gamma: discount of the algorithm, which n-step returns in the buffer need too
+    :param hyperparameters: arguments of the algorithm; ``n_steps`` is taken out of them where the buffer has to do it, since
+        SB3 leaves it to its own buffers: all variants see the same returns
     :return: ``replay_buffer_class`` and ``replay_buffer_kwargs`` for the algorithm; nothing for ``uniform``
     """
     if cell.replay["kind"] == "uniform":
         return {}
-    arguments = dict(cell.replay["buffer"])
+    arguments = {"n_steps": hyperparameters.pop("n_steps", 1), **cell.replay["buffer"]}
     arguments.setdefault("gamma", gamma)
     return {"replay_buffer_class": NSERReplayBuffer, "replay_buffer_kwargs": arguments}
 

@@ -148,7 +148,7 @@ class AlgorithmSpec(Part):
     :ivar name: one of ``ALGORITHMS``
     :ivar policy: SB3's name of the policy
     :ivar zoo: True begins with the tuned hyper-parameters of rl-baselines3-zoo (extra ``zoo``)
-    :ivar hyperparameters: arguments of the algorithm's class
+    :ivar hyperparameters: arguments of the algorithm's class; ``n_steps`` reaches the buffers of all variants
     """
 
     name: str = "DQN"

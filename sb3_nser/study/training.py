@@ -99,7 +99,8 @@ def build(cell: Cell, folder: Path, on_round: Any = None, **small: Any) -> tuple
     callback = callback_of(cell, folder, on_round)
     env = make_vec_env(cell.env, cell.algorithm["normalize"], gamma)
     try:
-        model = algorithm_class(name)(cell.algorithm["policy"], env, seed=cell.seed, **replay_of(cell, gamma), **arguments)
+        replay = replay_of(cell, gamma, arguments)
+        model = algorithm_class(name)(cell.algorithm["policy"], env, seed=cell.seed, **replay, **arguments)
     except (TypeError, ValueError, AssertionError, KeyError) as error:  # SB3's own complaints about arguments
         raise ConfigurationError(f"{name} on {cell.environment} cannot be built: {error}") from error
     return model, callback

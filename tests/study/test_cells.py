@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -17,7 +19,7 @@ from sb3_nser import NSERReplayBuffer
 from sb3_nser.study.analysis import pairing
 from sb3_nser.study.evaluation import value_estimates
 from sb3_nser.study.replays import SuccessCallback
-from sb3_nser.study.training import run_cell
+from sb3_nser.study.training import build, run_cell
 from study.tiny import TINY, loaded
 
 CARTPOLE = TINY["environments"][0]
@@ -42,6 +44,17 @@ def test_all_variants_of_a_seed_begin_alike() -> None:
     assert pairing(study.cells, found).startswith(
         "NOT PAIRED: variants began with different networks or actions in CartPole-v1"
     )
+
+
+def test_n_steps_of_the_algorithm_reach_the_buffers_of_all_variants(tmp_path: Path) -> None:
+    algorithm = {**TINY["algorithm"], "hyperparameters": {**TINY["algorithm"]["hyperparameters"], "n_steps": 3, "gamma": 0.9}}
+    one_step = {"name": "one step", "variant": "per", "buffer": {"n_steps": 1}}
+    for cell in loaded(variants=["uniform", "per", one_step], algorithm=algorithm, seeds=1).cells:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # SB3 warns where it does not use its n_steps
+            buffer = build(cell, tmp_path)[0].replay_buffer
+        assert buffer.n_steps == (1 if cell.variant == "one step" else 3), cell.variant
+        assert buffer.gamma == 0.9
 
 
 def test_a_cell_is_reproducible_and_evaluation_leaves_it_alone() -> None:
