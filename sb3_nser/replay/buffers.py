@@ -34,8 +34,8 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
 
     Evidence for the defaults (docs, page "Results"; DQN, ten seeds, hand-written rules): learning faster than uniform draws
     on DoorKey-5x5, DoorKey-6x6 and FrozenLake 8x8. Against ``rule_fraction=0`` the area is larger over the two DoorKeys
-    together, not distinguishable on FrozenLake; against ``shuffle_scores=True`` it is not distinguishable. What was varied
-    one by one stands with its argument; the others were not.
+    together, not distinguishable on FrozenLake; against ``shuffle_scores=True`` it is not distinguishable. What else was
+    tried stands with its argument; arguments without such a word were not varied.
 
     Scores, TD errors and the use of the weights come from ``RuleInductionCallback`` (or ``PriorityCallback``, without
     rules). All numbers may be given as text, as YAML files do (``"1e-3"``).
@@ -73,8 +73,8 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
         a random order. A control for studies, in which scores keep their distribution and lose their meaning
     :param n_steps: 1 or more; rewards that one transition sums up before the value that follows (SB3's own ``n_steps`` never
         reaches a buffer of another class); higher carries rewards back faster, at the price of more variance and of steps by
-        older policies. Not with ``optimize_memory_usage``. Three to five steps were much better than one on DoorKey, and
-        worse on FrozenLake 8x8 and Taxi, so the default stays 1
+        older policies. Not with ``optimize_memory_usage``. With uniform draws three and five steps were better than one
+        on DoorKey-5x5, and three worse on FrozenLake 8x8 and Taxi (two seeds), so the default stays 1
     :param gamma: discount of these sums, 0 to 1; give the model's own. Without effect for ``n_steps=1``
     :param seed: of the buffer's own random stream; ``None`` derives it from NumPy's global state (which SB3's ``seed``
         sets) without advancing that
