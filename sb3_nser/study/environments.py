@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 import warnings
@@ -78,14 +79,14 @@ def arguments_of(name: str, hyperparameters: dict[str, Any]) -> dict[str, Any]:
     """
     :param name: of the algorithm
     :param hyperparameters: as a YAML file has them
-    :return: arguments for the class: numbers for texts that read as numbers, tuples for ``train_freq``, schedules for
-        ``lin_1e-3``, classes for names of activation functions
+    :return: arguments for the class, copied since algorithms write into ``policy_kwargs``: numbers for texts that read as
+        numbers, tuples for ``train_freq``, schedules for ``lin_1e-3``, classes for names of activation functions
     :raises ConfigurationError: for an argument that the class does not have, or that a study decides itself
     """
     known = list(inspect.signature(algorithm_class(name).__init__).parameters)[1:]
     taken = ("policy", "env", "seed", "replay_buffer_class", "replay_buffer_kwargs", "tensorboard_log")
     found: dict[str, Any] = {}
-    for key, value in hyperparameters.items():
+    for key, value in copy.deepcopy(hyperparameters).items():
         if key in taken:
             raise ConfigurationError(f"hyperparameters: {key!r} is decided by the study; leave it out.")
         if key not in known:

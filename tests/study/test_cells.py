@@ -163,12 +163,22 @@ def test_value_estimates_are_those_of_the_greedy_action() -> None:
 def test_other_algorithms_and_parallel_environments(algorithm: str) -> None:
     env_id = "CartPole-v1" if algorithm == "QRDQN" else "Pendulum-v1"
     (cell,) = loaded(
-        algorithm={"name": algorithm, "hyperparameters": {"learning_starts": 60, "buffer_size": 500, "train_freq": 10}},
+        algorithm={
+            "name": algorithm,
+            "hyperparameters": {
+                "learning_starts": 60,
+                "buffer_size": 500,
+                "train_freq": 10,
+                "policy_kwargs": {"net_arch": [16]},
+            },
+        },
         environments=[{"id": env_id, "n_envs": 2}],
         variants=["per"],
         evaluation={"every": 100, "episodes": 1},
     ).cells
+    described = cell.key
     result = json.loads(run_cell(cell)["result.json"])
+    assert cell.key == described  # QR-DQN writes a class into its policy_kwargs
     assert [row["step"] for row in result["evaluations"]] == [0, 100, 200]
     assert all(np.isfinite(row["value"]) for row in result["evaluations"])
     assert result["evaluations"][-1]["updates"] > 0
