@@ -124,7 +124,7 @@ class Results:
         """
         folder = self.folder
         try:
-            if folder.is_dir() and any(folder.iterdir()) and not (folder / STUDY).is_file():
+            if folder.is_dir() and not (folder / STUDY).is_file() and any(not _begun(path) for path in folder.iterdir()):
                 raise ConfigurationError(f"--out {folder} holds other files; name an empty or new folder, or that of a study.")
             (folder / CELLS).mkdir(parents=True, exist_ok=True)
             lock = FileLock(folder / ".lock")
@@ -291,6 +291,11 @@ def _context() -> Any:
     context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
     context.set_forkserver_preload(["sb3_nser.study.worker"])
     return context
+
+
+def _begun(path: Path) -> bool:
+    """True for what ``Results.open`` leaves if it is killed before it has written the study file."""
+    return path.name == ".lock" or path.name.startswith(GRID) or (path.name == CELLS and not any(path.iterdir()))
 
 
 def _replace_text(path: Path, text: str) -> None:

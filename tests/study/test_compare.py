@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from filelock import FileLock
 
+from sb3_nser.study.runner import Results
 from study.tiny import TINY, command, environment, loaded, sb3_nser, write
 
 CARTPOLE = TINY["environments"][0]
@@ -143,6 +144,12 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
     (other / "thesis.tex").touch()
     done = sb3_nser("compare", study, "--out", other)
     assert done.returncode == 1 and "holds other files" in done.stderr and "Traceback" not in done.stderr
+    begun = tmp_path / "begun"  # a study killed before its file was written
+    (begun / "cells").mkdir(parents=True)
+    (begun / ".lock").touch()
+    (begun / "grid.json").touch()
+    Results(begun).open(loaded()).release()
+    assert (begun / "study.yaml").is_file()
     busy = tmp_path / "busy"
     busy.mkdir()
     (busy / "study.yaml").touch()
