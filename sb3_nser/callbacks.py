@@ -38,10 +38,10 @@ class RuleInductionCallback(PriorityCallback):
     ``nser/llm_failures`` counts.
 
     Evidence for the defaults (docs): what a proposed rule has to pass keeps 99 % of wrong rules out and lets 88 % of right
-    ones in (page "Benchmarks", eight environments); what that does to learning, with judgements every 2500 and 5000 steps,
-    stands on the page "Results". Where an argument was varied, it says so. The others were set by judgement: limits of cost
-    (``max_calls``, ``max_tokens``, ``deadline``, ``num_ctx``, ``num_predict``), of size (``max_rules``, ``max_transitions``)
-    and of trust (``prior_rule_fraction``).
+    ones in (page "Benchmarks", eight environments, scripted players); what rules judged every 2500 or 5000 steps do to
+    learning stands on the page "Results". Where an argument was varied, it says so. The others were set by judgement, among
+    them the limits of cost (``max_calls``, ``max_tokens``, ``deadline``, ``num_ctx``, ``num_predict``), of size
+    (``max_rules``, ``max_transitions``) and of trust (``prior_rule_fraction``).
 
     :param llm: model name as ``ollama list`` shows it. The default was not measured; those that were have 0.5 and 1.5 billion
         parameters, and the larger one did no better ("Benchmarks")
@@ -58,10 +58,10 @@ class RuleInductionCallback(PriorityCallback):
     :param rules_per_call: rules asked for in one call, 1 to 8; more cost more time and repeat themselves
     :param calls_per_round: questions asked one after the other, 1 to 8, before their rules are judged together. More pools
         answers of several seeds and prompt forms, and spends ``max_calls`` sooner; within a round the model does not hear how
-        its rules did. Two found a confirmed rule on more problems than one ("Benchmarks"); the default is the cheapest
+        its rules did. Two found a confirmed rule on more problems than one (report half of "Benchmarks"); one is cheaper
     :param repair: True looks for a better rule next to each proposed one that the data do not support, by changing at most two
         conditions; what it finds has to pass the same judgement (see ``sb3_nser.induction.repair``). It raised the share of
-        problems with a confirmed rule for small models, and for random rules too ("Benchmarks")
+        problems with a confirmed rule for small models, and for random rules too (report half of "Benchmarks")
     :param repair_beam: candidates that search keeps after each change, 1 to 32; more finds better ones and takes longer
     :param max_rules: most rules that weigh on replay at one time
     :param prior_rule_fraction: share of the draws that rules decide at most, 0 to 1, while all of them count on the model's
@@ -90,8 +90,8 @@ class RuleInductionCallback(PriorityCallback):
     :param strict: True raises ``InductionError`` when a call fails (for debugging)
     :param inducer: who proposes rules: ``"ollama"`` (the default), ``"openai"`` (any OpenAI-compatible server at ``host``),
         ``"tree"`` (decision trees, no model), ``"random"`` (a control), or anything that implements ``RuleInducer``. Where
-        there is reward, trees proposed better rules than small models ("Benchmarks"); before the first reward they propose
-        none. ``llm``, ``host`` and the settings of a call count for the first two only
+        there is reward, more of the trees' rules were confirmed than of small models' ("Benchmarks"); before the first
+        reward they propose none. ``llm``, ``host`` and the settings of a call count for the first two only
     :param policy: thresholds of admission and pruning
     :param on_round: called with an ``InductionRound`` after each answer
     :param verbose: 1 prints the rules in force after each answer

@@ -60,20 +60,21 @@ def _summary(rows: list[dict[str, str]], options: dict[str, list[str]]) -> str:
 def _comparisons(rows: list[dict[str, str]], options: dict[str, list[str]]) -> str:
     metric = options.get("metric", ["auc"])[0]
     against = options.get("against", ["uniform"])
+    fewer = metric == "steps_to_threshold"  # of an area, which is better the higher it is, a reduction says nothing
     body = [
         [
             row["group"],
             f"{row['variant']} against {row['against']}",
             _interval(row, "difference_value", "difference_low", "difference_high"),
-            _interval(row, "reduction_value", "reduction_low", "reduction_high", percent=True),
+            *([_interval(row, "reduction_value", "reduction_low", "reduction_high", percent=True)] if fewer else []),
             _interval(row, "probability_value", "probability_low", "probability_high"),
             row["verdict"],
         ]
         for row in _chosen(rows, options)
         if row["metric"] == metric and row["against"] in against
     ]
-    title = _TITLES[metric]
-    return _table(["environment", "variant", f"difference of {title}", "reduction", "P(improvement)", "verdict"], body)
+    head = [f"difference of {_TITLES[metric]}", *(["reduction"] if fewer else []), "P(improvement)", "verdict"]
+    return _table(["environment", "variant", *head], body)
 
 
 def _diagnostics(rows: list[dict[str, str]], options: dict[str, list[str]]) -> str:
