@@ -53,7 +53,8 @@ class Cell(Part):
     :ivar variant: name of the variant
     :ivar seed: of the run
     :ivar steps: environment steps
-    :ivar env: ``id``, ``kwargs``, ``wrappers``, ``vocabulary``, ``n_envs``, ``success``
+    :ivar env: ``id``, ``kwargs``, ``wrappers``, ``vocabulary``, ``n_envs``, ``success``, and ``training_wrappers``
+        if there are any
     :ivar algorithm: ``name``, ``policy``, ``hyperparameters``, ``normalize``
     :ivar replay: ``kind``, ``scores``, ``buffer``, ``callback``
     :ivar rules: the hand-written rules, for variants that use them

@@ -19,12 +19,13 @@ from sb3_nser.errors import ConfigurationError, printable
 from sb3_nser.study.spec import ALGORITHMS
 
 _REGISTER = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
-_WRAPPERS = ("gymnasium.wrappers", "minigrid.wrappers")
+_WRAPPERS = ("gymnasium.wrappers", "minigrid.wrappers", "sb3_nser.study.wrappers")
 
 
-def make_env(env: dict[str, Any]) -> gym.Env[Any, Any]:
+def make_env(env: dict[str, Any], training: bool = False) -> gym.Env[Any, Any]:
     """
-    :param env: ``id``, ``kwargs`` and ``wrappers`` as in a cell
+    :param env: ``id``, ``kwargs``, ``wrappers`` and ``training_wrappers`` as in a cell
+    :param training: whether the last of these are put around it
     :return: one environment
     :raises ConfigurationError: if it cannot be made
     """
@@ -40,7 +41,7 @@ def make_env(env: dict[str, Any]) -> gym.Env[Any, Any]:
         unknown = isinstance(error, gym.error.Error) and "Did you mean" not in str(error)
         hint = closest(name, gym.registry) if unknown else ""
         raise ConfigurationError(f"environment {name!r} cannot be made: {printable(error, 300).rstrip('.')}.{hint}") from None
-    for wrapper in env["wrappers"]:
+    for wrapper in [*env["wrappers"], *(env.get("training_wrappers", ()) if training else ())]:
         if not isinstance(wrapper, str) and len(wrapper) != 1:
             raise ConfigurationError(
                 f"environment {name!r}: wrapper {wrapper!r:.100} must be a class or {{Class: {{argument: value}}}}."
@@ -64,7 +65,7 @@ def make_vec_env(env: dict[str, Any], normalize: bool | dict[str, Any], gamma: f
     :param gamma: discount of the algorithm, for VecNormalize
     :return: the environments to train in
     """
-    made: VecEnv = DummyVecEnv([lambda: Monitor(make_env(env)) for _ in range(int(env["n_envs"]))])
+    made: VecEnv = DummyVecEnv([lambda: Monitor(make_env(env, training=True)) for _ in range(int(env["n_envs"]))])
     if normalize:
         made = VecNormalize(made, **{"gamma": gamma, **(normalize if isinstance(normalize, dict) else {})})
     return made
@@ -137,5 +138,5 @@ def _wrapper_class(path: str) -> Any:
         names += [key for key, value in vars(found).items() if inspect.isclass(value)]
         if inspect.isclass(getattr(found, name, None)):
             return getattr(found, name)
-    where = module or " or ".join(_WRAPPERS)
+    where = module or ", ".join(_WRAPPERS)
     raise ConfigurationError(f"wrappers: {path!r:.100} is no class of {where}.{closest(name, names)}")

@@ -164,6 +164,8 @@ def _environment(study: Study, spec: EnvironmentSpec, folder: Path) -> dict[str,
         "vocabulary": spec.vocabulary,
         "n_envs": zoo["n_envs"] if "n_envs" in zoo and "n_envs" not in spec.model_fields_set else spec.n_envs,
         "success": spec.success,
+        # only where there are any, so that the keys of runs without stay what they were
+        **({"training_wrappers": spec.training_wrappers} if spec.training_wrappers else {}),
     }
     algorithm = {
         "name": study.algorithm.name,

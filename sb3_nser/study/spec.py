@@ -102,6 +102,8 @@ class EnvironmentSpec(Part):
     :ivar kwargs: arguments of ``gymnasium.make``
     :ivar wrappers: innermost first: a class of ``gymnasium.wrappers`` or ``minigrid.wrappers`` by its name, any other by
         ``package.module.Class``; ``{Class: {argument: value}}`` gives arguments
+    :ivar training_wrappers: the same, put around the environments of training alone, outside ``wrappers``:
+        ``{RewardNoise: {scale: 0.1}}``, say, while evaluation keeps the task's own rewards
     :ivar vocabulary: ``auto`` or the name of a registered vocabulary
     :ivar n_envs: parallel copies to train in
     :ivar success: a number (an episode whose return is above it succeeds) or ``is_success`` (Gymnasium's key in the last
@@ -119,6 +121,7 @@ class EnvironmentSpec(Part):
     category: str = Field(default="", max_length=80)
     kwargs: dict[str, Any] = {}
     wrappers: list[str | dict[str, Any]] = []
+    training_wrappers: list[str | dict[str, Any]] = []
     vocabulary: str = "auto"
     n_envs: Annotated[int, _whole("n_envs", 1)] = 1
     success: Literal["is_success"] | Annotated[float, _number("success")] | None = None

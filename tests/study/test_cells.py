@@ -12,14 +12,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
+from scipy import stats
 from stable_baselines3 import DQN
 
 from fake_ollama import GOOD, FakeOllama
 from sb3_nser import NSERReplayBuffer
+from sb3_nser.errors import NSERError
 from sb3_nser.study.analysis import pairing
+from sb3_nser.study.environments import make_vec_env
 from sb3_nser.study.evaluation import value_estimates
 from sb3_nser.study.replays import SuccessCallback
 from sb3_nser.study.training import build, run_cell
+from sb3_nser.study.wrappers import RewardNoise
 from study.tiny import TINY, loaded
 
 CARTPOLE = TINY["environments"][0]
@@ -193,3 +197,32 @@ def test_success_is_a_return_or_the_environments_own_word() -> None:
     environment["success"] = "is_success"  # FrozenLake does not say it
     found = results(environments=[environment], variants=["uniform"], steps=100, evaluation={"every": 100, "episodes": 3})
     assert found["uniform"]["evaluations"][-1]["success"] == 0.0
+
+
+def test_training_wrappers_leave_evaluation_alone() -> None:
+    plain = {"id": "FrozenLake-v1", "kwargs": {"is_slippery": False}, "success": 0}
+    noisy = {**plain, "training_wrappers": [{"RewardNoise": {"scale": 0.5}}]}
+    (cell,) = loaded(environments=[plain], variants=["per"]).cells
+    assert "training_wrappers" not in cell.env  # so that its key is what it was before there were any
+    (cell,) = loaded(environments=[noisy], variants=["per"]).cells
+    evaluated = json.loads(run_cell(cell)["result.json"])["evaluations"]
+    assert all(row["return"] == row["success"] for row in evaluated)  # the lake's own rewards, 0 or 1
+    trained = make_vec_env(cell.env, False, 0.99)
+    trained.seed(3)
+    trained.reset()
+    rewards = np.concatenate([trained.step(np.zeros(trained.num_envs, dtype=int))[1] for _ in range(400)])
+    assert stats.kstest(rewards / 0.5, "norm").pvalue > 0.01  # going left reaches no goal, so noise is all there is
+
+
+def test_reward_noise_follows_the_seed_and_nothing_else_does() -> None:
+    def walk(scale: float, seed: int) -> tuple[list[Any], list[float]]:
+        env = RewardNoise(gym.make("FrozenLake-v1"), scale=scale)
+        env.reset(seed=seed)
+        steps = [env.step(2)[:2] for _ in range(4)]
+        return [int(observation) for observation, _ in steps], [float(reward) for _, reward in steps]
+
+    assert walk(0.1, 5) == walk(0.1, 5)
+    assert walk(0.1, 5)[1] != walk(0.1, 6)[1]
+    assert walk(0.1, 5)[0] == walk(0.0, 5)[0]
+    with pytest.raises(NSERError, match=r"scale=-1 must be"):
+        RewardNoise(gym.make("FrozenLake-v1"), scale=-1)
