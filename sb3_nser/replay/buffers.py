@@ -32,11 +32,13 @@ class NSERReplayBuffer(PriorityMixin, ReplayBuffer):
     decide, its cap and warm-up, the uniform floor u and the backward spread of scores are our own choice. Without a
     positive score the draw is plain prioritised replay, with ``alpha=0`` exactly uniform.
 
-    Evidence for the defaults (docs, page "Results"; area under the curve, ten seeds, hand-written rules): larger than with
-    uniform draws on DoorKey-5x5, DoorKey-6x6 and FrozenLake 8x8 (DQN); not distinguishable on Taxi, CartPole and Acrobot, on
-    FrozenLake with QR-DQN and on Pendulum with SAC. Against ``rule_fraction=0`` it is larger over the two DoorKeys together,
-    on single tasks not distinguishable; against ``shuffle_scores=True`` it is larger on DoorKey-6x6 (twenty fresh seeds) and
-    with noisy rewards on DoorKey-5x5, elsewhere not. Weighting by returns, without rules, had as large an area on DoorKey-6x6. What else was tried stands with its argument; other arguments were not varied by themselves.
+    Evidence for the defaults (docs, page "Results"; area under the curve, ten seeds, hand-written rules): larger than
+    with uniform draws on DoorKey-5x5, DoorKey-6x6 and FrozenLake 8x8 (DQN); not distinguishable on Taxi, CartPole and
+    Acrobot, on FrozenLake with QR-DQN and on Pendulum with SAC. Against ``rule_fraction=0`` it is larger over the two
+    DoorKeys together, on single tasks not distinguishable; against ``shuffle_scores=True`` it is larger on DoorKey-6x6
+    (twenty fresh seeds) and with noisy rewards on DoorKey-5x5, elsewhere not. Weighting by returns, without rules, had
+    as large an area on DoorKey-6x6. What else was tried stands with its argument; other arguments were not varied by
+    themselves.
 
     Scores, TD errors and the use of the weights come from ``RuleInductionCallback`` (or ``PriorityCallback``, without
     rules). All numbers may be given as text, as YAML files do (``"1e-3"``).
