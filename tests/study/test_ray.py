@@ -157,7 +157,19 @@ def reference(cluster: Local, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def started(*arguments: object, folder: Path) -> subprocess.Popen[bytes]:
     with (folder / "stdout").open("w") as stdout, (folder / "stderr").open("w") as stderr:
-        return subprocess.Popen(command("compare", *arguments), env=environment(), cwd=folder, stdout=stdout, stderr=stderr)
+        return subprocess.Popen(
+            command("compare", *arguments),
+            env=environment(),
+            cwd=folder,
+            stdout=stdout,
+            stderr=stderr,
+            preexec_fn=_hears_ctrl_c,
+        )
+
+
+def _hears_ctrl_c() -> None:
+    """Whatever a shell starts in the background ignores SIGINT, and so do all its children: these tests, perhaps."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def after_patching(change: str, *arguments: object) -> subprocess.CompletedProcess[str]:
